@@ -1,0 +1,1 @@
+"""The model, one component per file."""
