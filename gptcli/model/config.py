@@ -1,6 +1,14 @@
 """The typed settings of a model: names and numbers only, and free of torch."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+
+def _one_of(*words):
+    return field(metadata={"words": words})
+
+
+def _at_least(minimum, maximum=None, below=None):
+    return field(metadata={"minimum": minimum, "maximum": maximum, "below": below})
 
 
 @dataclass(frozen=True)
@@ -11,18 +19,18 @@ class ModelConfig:
     the logits, and the model has no hidden width. head_size is derived: embedding_dim / num_heads.
     """
 
-    block_size: int
-    embedding_dim: int | None
+    block_size: int = _at_least(1)
+    embedding_dim: int | None = _at_least(1)
     lm_head: bool
-    num_layers: int
-    num_heads: int
-    attention: str  # none, single_head, multi_head
-    feed_forward: str  # none, relu
+    num_layers: int = _at_least(0)
+    num_heads: int = _at_least(1)
+    attention: str = _one_of("none", "single_head", "multi_head")
+    feed_forward: str = _one_of("none", "relu")
     residual: bool
     extra_projection: bool
-    norm: str  # none, layer_norm
-    norm_placement: str  # pre, post
+    norm: str = _one_of("none", "layer_norm")
+    norm_placement: str = _one_of("pre", "post")
     final_norm: bool
-    position: str  # none, learned, sinusoidal
-    dropout: float
-    dropout_placement: str  # sublayer, everywhere
+    position: str = _one_of("none", "learned", "sinusoidal")
+    dropout: float = _at_least(0.0, below=1.0)
+    dropout_placement: str = _one_of("sublayer", "everywhere")

@@ -1,0 +1,170 @@
+"""From what a user types to a typed configuration: Hydra composes, with the names of stages protected from its grammar.
+
+Hydra reads 4_10 as the number 410 wherever it is not quoted, so stage names are quoted before it sees them.
+"""
+
+import contextlib
+import re
+import secrets
+from pathlib import Path
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from gptcli.config import from_dict, nearest, setting_keys, unknown_key
+from gptcli.errors import UserError
+from gptcli.stages import check_stage, config_directory, config_groups, default_groups, group_values
+
+_STAGE_NAME = re.compile(r"""(?<!['"\w.*?\[\]])(\d+_\d+)(?!['"\w.*?])""")
+_OVERRIDE = re.compile(r"(?P<prefix>\+\+|\+|~)?(?P<key>[\w./]+)(?P<package>@[\w.:]+)?(?P<rest>=.*)?$", re.DOTALL)
+
+
+@contextlib.contextmanager
+def hydra_session():
+    """Makes Hydra ready to compose from the shipped configuration."""
+    OmegaConf.register_new_resolver(
+        "short_id", lambda: secrets.token_hex(2), use_cache=True, replace=True
+    )
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(version_base="1.3", config_dir=str(config_directory())):
+        yield GlobalHydra.instance().hydra
+
+
+def compose(overrides, *, config_directories=()):
+    """Returns (Config, the composed DictConfig with Hydra's own node) for prepared overrides.
+
+    Raises:
+        UserError: the overrides do not parse, name an unknown key or group value, or give a value that the schema
+            refuses.
+    """
+    search_path = [f"hydra.searchpath={_search_path(config_directories)}"] if config_directories else []
+    with translated_errors():
+        composed = hydra_compose("config", overrides=[*search_path, *overrides], return_hydra_config=True)
+    return typed(composed), composed
+
+
+def typed(composed):
+    """Returns the Config that a composed DictConfig describes."""
+    with translated_errors():
+        plain = {key: composed[key] for key in composed if key != "hydra"}
+        data = OmegaConf.to_container(OmegaConf.create(plain, parent=None), resolve=True)
+    return from_dict(data)
+
+
+def prepare(overrides, *, multirun=False, config_directories=()):
+    """Returns overrides as Hydra must see them: stage names quoted, globs over stages expanded, keys checked.
+
+    Raises:
+        UserError: a key, group value or stage does not exist, or a sweep is given without -m.
+    """
+    return [_prepared(override, multirun, config_directories) for override in overrides]
+
+
+def _prepared(override, multirun, config_directories):
+    match = _OVERRIDE.match(override)
+    if not match:
+        raise UserError(f"{override!r} is not KEY=VALUE")
+    key, prefix, rest = match["key"], match["prefix"] or "", match["rest"]
+    if key.split(".")[0] == "hydra" or key.startswith("hydra/"):
+        return override
+    if rest is None and prefix != "~":
+        raise UserError(f"{override!r} is not KEY=VALUE")
+    groups = config_groups(config_directories)
+    if key not in groups and key not in _leaf_keys():
+        raise unknown_key(key) if "." in key or key == "seed" else _unknown_group(key, groups)
+    if prefix == "~":
+        raise UserError(f"{override}: every setting has a value; give another one instead of removing it")
+    # What has a value already means the same with + and ++ as without; a group without a default needs its +.
+    prefix = "" if key not in groups or key in default_groups() else "+"
+    head = f"{prefix}{key}{match['package'] or ''}="
+    return _prepared_value(head, key, rest[1:], groups, multirun, config_directories)
+
+
+def _prepared_value(head, key, value, groups, multirun, config_directories):
+    if key == "data.path" and (Path(value).exists() or not _parses(f"{key}={value}")):
+        return head + quoted(value)
+    text = head + (_STAGE_NAME.sub(r"'\1'", value) if key == "stage" else value)
+    parsed = _parse(text)
+    if parsed.is_sweep_override() and not multirun:
+        raise UserError(f"{key}={value} names several values; sweep over them with: gptcli train -m ...")
+    if key in groups:
+        choices = _choices(parsed, key, config_directories)
+        if isinstance(parsed.value(), Glob):
+            text = head + ",".join(quoted(choice) for choice in choices)
+        for choice in choices:
+            _check_choice(key, choice, config_directories)
+    return text
+
+
+def _parse(text):
+    try:
+        return OverridesParser.create().parse_override(text)
+    except HydraException as error:
+        key, _, value = text.partition("=")
+        literal = quoted(value).replace('"', '\\"')
+        raise UserError(f'{key}={value} does not parse; as literal text it is written "{key}={literal}"') from error
+
+
+def _parses(text):
+    try:
+        return OverridesParser.create().parse_override(text) is not None
+    except HydraException:
+        return False
+
+
+def _choices(parsed, key, config_directories):
+    value = parsed.value()
+    if isinstance(value, Glob):
+        return value.filter(group_values(key, config_directories))
+    if parsed.is_sweep_override():
+        return [str(one).strip("'\"") for one in parsed.sweep_string_iterator()]
+    return [str(value)]
+
+
+def _check_choice(group, choice, config_directories):
+    if group == "stage":
+        check_stage(choice, config_directories)
+        return
+    values = group_values(group, config_directories)
+    if choice not in values and choice not in ("null", "None"):
+        raise UserError(f"{group}={choice} is not one of {', '.join(values)}{nearest(choice, values)}")
+
+
+def _leaf_keys():
+    keys = setting_keys()
+    return {key for key in keys if not any(other.startswith(f"{key}.") for other in keys)}
+
+
+def _unknown_group(key, groups):
+    hint = nearest(key, groups)
+    return UserError(f"unknown key {key}{hint}" if hint else f"unknown key {key}; the groups are {', '.join(groups)}")
+
+
+def quoted(text):
+    """Returns text as a literal of Hydra's override grammar."""
+    escaped = re.sub(r"\\+(?=')|\\+$", lambda found: found[0] * 2, text).replace("'", "\\'")
+    return "'" + escaped.replace("${", "\\${") + "'"
+
+
+def _search_path(directories):
+    for directory in directories:
+        if not Path(directory).is_dir():
+            raise UserError(f"--config-dir {directory} is not a folder")
+    return "[" + ",".join(quoted(f"file://{Path(directory).resolve()}") for directory in directories) + "]"
+
+
+@contextlib.contextmanager
+def translated_errors():
+    """Turns what Hydra and OmegaConf raise into one line."""
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        lines = [line for line in lines if not line.startswith(("full_key:", "object_type=", "See https:"))]
+        raise UserError("; ".join(lines[:2]) or type(error).__name__) from error
