@@ -168,3 +168,24 @@ def translated_errors():
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         lines = [line for line in lines if not line.startswith(("full_key:", "object_type=", "See https:"))]
         raise UserError("; ".join(lines[:2]) or type(error).__name__) from error
+
+
+def run_directory_path(composed):
+    """Returns the folder that hydra.run.dir names."""
+    return _hydra_value(composed, "run.dir")
+
+
+def _hydra_value(composed, key):
+    from hydra.core.hydra_config import HydraConfig
+
+    HydraConfig.instance().set_config(composed)
+    with translated_errors():
+        return str(OmegaConf.select(composed, f"hydra.{key}", throw_on_missing=True))
+
+
+def provenance_yaml(composed):
+    """Returns the YAML of the settings, all resolved, and of Hydra's own node, as a run's .hydra folder holds them."""
+    with translated_errors():
+        settings = OmegaConf.create({key: composed[key] for key in composed if key != "hydra"})
+        hydra = OmegaConf.create({"hydra": OmegaConf.to_container(composed.hydra, resolve=False)})
+        return OmegaConf.to_yaml(settings, resolve=True), OmegaConf.to_yaml(hydra)

@@ -116,8 +116,14 @@ class Config:
 
 
 def to_dict(config):
-    """Returns a Config as plain data, as run.json and checkpoints hold it."""
-    return dataclasses.asdict(config)
+    """Returns a Config as plain data, as run.json and checkpoints hold it: tuples become lists."""
+
+    def plain(value):
+        if isinstance(value, dict):
+            return {key: plain(one) for key, one in value.items()}
+        return [plain(one) for one in value] if isinstance(value, tuple) else value
+
+    return plain(dataclasses.asdict(config))
 
 
 def from_dict(data):

@@ -1,0 +1,114 @@
+"""One run while it is trained: its settings, its directory and how far it has come."""
+
+import json
+from dataclasses import asdict, dataclass, field
+
+import torch
+
+from gptcli.config import to_dict
+from gptcli.training.checkpoint import save_checkpoint
+
+
+@dataclass
+class Progress:
+    """What a run has measured so far; saved with every checkpoint, so that a resumed run reports the same."""
+
+    done: int = 0  # updates
+    seconds: float = 0.0
+    train_loss: float | None = None
+    val_loss: float | None = None
+    best_val_loss: float | None = None
+    best_step: int | None = None
+    batch_loss_sum: float = 0.0
+    batch_losses: int = 0
+    skipped_steps: int = 0
+
+
+@dataclass
+class Run:
+    """A run in training.
+
+    batches is its TrainingBatches, windows what its evaluations look at, recorder where its measurements go.
+    """
+
+    config: object
+    directory: object
+    recorder: object
+    batches: object
+    windows: object
+    progress: Progress = field(default_factory=Progress)
+    failure: str | None = None
+    interrupted: bool = False
+    full_split: object = None  # the SplitLoss at the end
+    unsaved: str | None = None  # why the newest checkpoint could not be saved
+
+    @property
+    def label_offset(self):
+        """The walkthrough's step files number an update from 0, so their step 0 is one update done."""
+        return 1 if self.config.recipe.name == "walkthrough" else 0
+
+    @property
+    def label(self):
+        """The step that records carry."""
+        return self.progress.done - self.label_offset
+
+    def is_due(self, every):
+        """Returns whether something that happens every so many steps happens now."""
+        return every > 0 and self.label >= 0 and self.label % every == 0
+
+    def note_evaluation(self, train_loss, val_loss):
+        """Takes the losses of an evaluation; returns whether the validation loss is the best so far."""
+        progress = self.progress
+        progress.train_loss, progress.val_loss = train_loss, val_loss
+        if progress.best_val_loss is not None and not val_loss < progress.best_val_loss:
+            return False
+        progress.best_val_loss, progress.best_step = val_loss, self.label
+        return True
+
+    def take_batch_loss(self):
+        """Returns the mean training loss since the last call, or None when no step was made."""
+        progress = self.progress
+        mean = progress.batch_loss_sum / progress.batch_losses if progress.batch_losses else None
+        progress.batch_loss_sum, progress.batch_losses = 0.0, 0
+        return mean
+
+    def save(self, engine, member, corpus, *, best):
+        """Writes a checkpoint of engine's member; raises CheckpointNotSaved where the disk refuses."""
+        state = {
+            "step": self.progress.done,
+            "progress": asdict(self.progress),
+            "batches": self.batches.state(self.progress.done),
+            "config": to_dict(self.config),
+            "vocabulary": list(corpus.tokenizer.symbols),
+            "corpus": {"name": corpus.name, "sha256": corpus.sha256},
+        }
+        return save_checkpoint(
+            self.directory.path,
+            self.progress.done,
+            engine.model_state(member),
+            engine.optimizer_state(member),
+            state,
+            keep=self.config.trainer.keep_checkpoints,
+            best=best,
+            extra=random_state(),
+        )
+
+
+def random_state():
+    """Returns torch's generators' states as named byte tensors."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def restore_random_state(states):
+    """Sets torch's generators to what random_state returned."""
+    torch.set_rng_state(states["cpu"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
+
+
+def progress_from(state):
+    """Returns the Progress that a checkpoint's state holds."""
+    return Progress(**json.loads(json.dumps(state["progress"])))

@@ -1,0 +1,285 @@
+"""Runs from their settings to their end: checked and built first, then given directories, then trained."""
+
+import contextlib
+import dataclasses
+import time
+
+from gptcli.config import from_dict, to_dict
+from gptcli.data.windows import WalkthroughSampler
+from gptcli.errors import UserError
+from gptcli.generation import Sampling, generate
+from gptcli.training.batches import TrainingBatches
+from gptcli.training.checkpoint import NoCheckpoint, newest_good_checkpoint
+from gptcli.training.console import Console, finish_lines, header_lines
+from gptcli.training.evaluation import FixedWindows, WalkthroughWindows
+from gptcli.training.lock import RunLock
+from gptcli.training.recorder import Recorder
+from gptcli.training.run import Run, progress_from, restore_random_state
+from gptcli.training.run_directory import RunDirectory, create_run_directory, environment_info
+from gptcli.training.schedule import depends_on_steps
+from gptcli.training.trainer import Trainer
+from gptcli.training.workplace import build, prepare
+
+
+@dataclasses.dataclass(frozen=True)
+class Provenance:
+    """Where a run's settings came from, for its records."""
+
+    overrides: list
+    config_yaml: str
+    hydra_yaml: str
+    sweep: dict | None = None
+
+
+def train_new(configs, paths, provenances, interruption, *, quiet=False, workers=1):
+    """Trains new runs together and returns them, finished, interrupted or failed.
+
+    Args:
+        configs, paths, provenances: one of each a run; the configs share a corpus, a shape and a timetable.
+    Raises:
+        UserError: before anything is written.
+    """
+    workplace = prepare(configs, workers=workers)
+    engine = build(configs, workplace)
+    evaluation_windows = _fixed_windows(configs[0], workplace.corpus)
+    with contextlib.ExitStack() as stack:
+        runs = []
+        for config, path, provenance in zip(configs, paths, provenances, strict=True):
+            directory = create_run_directory(path)
+            stack.enter_context(RunLock(directory.path))
+            directory.write_hydra(provenance.config_yaml, provenance.hydra_yaml, provenance.overrides)
+            directory.write_info(_initial_info(config, workplace, engine, provenance))
+            recorder = Recorder(directory, hyperparameters=hyperparameters(config))
+            runs.append(_run(config, directory, recorder, workplace.corpus, evaluation_windows))
+        return _train(runs, engine, workplace, interruption, quiet)
+
+
+def resume(path, interruption, *, steps=None, data_path=None, quiet=False):
+    """Goes on with a run where its newest good checkpoint left it, and returns the run.
+
+    Raises:
+        UserError: the run is finished, is being trained, or its corpus, vocabulary or settings have changed.
+    """
+    directory = RunDirectory(path)
+    with RunLock(directory.path):
+        info = directory.read_info()
+        config, checkpoint, notes = _resumable(directory, info, steps, data_path)
+        workplace = prepare([config], steps_left=config.trainer.steps - (checkpoint.step if checkpoint else 0))
+        _check_same_corpus(info, workplace.corpus)
+        engine = build([config], workplace)
+        done = checkpoint.step if checkpoint else 0
+        offset = 1 if config.recipe.name == "walkthrough" else 0
+        finished_before = bool(checkpoint) and done == info["config"]["trainer"]["steps"] < config.trainer.steps
+        recorder = Recorder(
+            directory,
+            purge_step=done - offset + 1,
+            hyperparameters=hyperparameters(config),
+            drop_final=finished_before and _is_unscheduled(config, done, offset),
+        )
+        run = _run(config, directory, recorder, workplace.corpus, _fixed_windows(config, workplace.corpus))
+        if checkpoint:
+            engine.load_model_state(0, checkpoint.model)
+            engine.load_optimizer_state(0, checkpoint.optimizer)
+            run.progress = progress_from(checkpoint.state)
+            run.batches.restore(checkpoint.state["batches"], done)
+            restore_random_state(checkpoint.extra)
+        directory.update_info(
+            status="running", reason=None, steps=config.trainer.steps, config=to_dict(config),
+            full_val_loss=None, full_val_loss_standard_error=None, **environment_info(), **_place(workplace),
+        )
+        return _train([run], engine, workplace, interruption, quiet, notes)[0]
+
+
+def _resumable(directory, info, steps, data_path):
+    """Returns the Config to go on with, the checkpoint to go on from (or None: from the start) and notes."""
+    stored = from_dict(info["config"])
+    notes = []
+    try:
+        checkpoint, notes = newest_good_checkpoint(directory.path)
+        _refuse_changed_settings(checkpoint.state["config"], info["config"])
+    except NoCheckpoint:
+        checkpoint = None
+        notes = ["no checkpoint was saved yet; the run starts from its beginning"]
+    total = steps or stored.trainer.steps
+    done = checkpoint.step if checkpoint else 0
+    if done >= total:
+        raise UserError(
+            f"the run has made its {done:,} steps; to go on, ask for more: gptcli resume RUN --steps {done * 2}"
+            if steps is None else f"--steps {steps} is not more than the {done:,} steps that are done"
+        )
+    if total != stored.trainer.steps and depends_on_steps(stored.schedule):
+        notes.append(
+            f"schedule={stored.schedule.name} depends on the number of steps: from here on the learning rate is that"
+            f" of a run of {total:,} steps, not of {stored.trainer.steps:,}"
+        )
+    config = dataclasses.replace(stored, trainer=dataclasses.replace(stored.trainer, steps=total))
+    if data_path:
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, path=data_path))
+    if config.data.name == "auto":
+        # The corpus that auto chose then is the one to go on with, whatever auto would choose now.
+        config = dataclasses.replace(config, data=dataclasses.replace(config.data, name=info["corpus"]["name"]))
+    return config, checkpoint, notes
+
+
+def _refuse_changed_settings(saved, now):
+    """Refuses to go on when run.json's settings are not those the checkpoint was made with."""
+    differences = [
+        f"{key}: {old!r} -> {new!r}"
+        for key, old, new in _differences(saved, now)
+        if key not in ("trainer.steps", "data.name", "data.path")
+    ]
+    if differences:
+        raise UserError(f"the settings in run.json are not those of the checkpoint: {'; '.join(differences[:5])}")
+
+
+def _differences(old, new, prefix=""):
+    for key in sorted({*old, *new}):
+        before, after = old.get(key), new.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            yield from _differences(before, after, f"{prefix}{key}.")
+        elif before != after:
+            yield prefix + key, before, after
+
+
+def _check_same_corpus(info, corpus):
+    recorded = info["corpus"]
+    if recorded["sha256"] != corpus.sha256:
+        raise UserError(
+            f"the corpus has changed since the run began: it was {recorded['name']} with sha256"
+            f" {recorded['sha256'][:12]}..., now {corpus.name} with {corpus.sha256[:12]}..."
+        )
+
+
+def _is_unscheduled(config, done, offset):
+    return (done - offset) % config.trainer.log_every != 0 and (done - offset) % config.trainer.eval_every != 0
+
+
+def hyperparameters(config):
+    """Returns the settings that TensorBoard's hparams tab shows, flat."""
+    flat = {"seed": config.seed, "stage": config.stage.name, "data": config.data.name, "recipe": config.recipe.name}
+    for group in ("model", "optimizer", "schedule"):
+        for key, value in to_dict(config)[group].items():
+            flat[f"{group}.{key}"] = value if isinstance(value, (bool, int, float, str)) else str(value)
+    for key in ("steps", "batch_size", "grad_clip"):
+        flat[f"trainer.{key}"] = getattr(config.trainer, key)
+    return flat
+
+
+def _fixed_windows(config, corpus):
+    if config.recipe.name == "walkthrough":
+        return None
+    return FixedWindows(corpus, config.model.block_size, config.trainer.eval_tokens)
+
+
+def _run(config, directory, recorder, corpus, fixed_windows):
+    shape = (config.model.block_size, config.trainer.batch_size)
+    walkthrough = WalkthroughSampler(config.seed) if config.recipe.name == "walkthrough" else None
+    batches = TrainingBatches(corpus.train, *shape, config.seed, walkthrough)
+    windows = fixed_windows or WalkthroughWindows(corpus, *shape, walkthrough)
+    return Run(config, directory, recorder, batches, windows)
+
+
+def _initial_info(config, workplace, engine, provenance):
+    corpus = workplace.corpus
+    floor = corpus.floor(config.model.block_size) if corpus.floor else None
+    return {
+        "status": "running",
+        "reason": None,
+        "stage": config.stage.name,
+        "title": config.stage.title,
+        "parameters": engine.model(0).parameter_count(),
+        "seed": config.seed,
+        "recipe": config.recipe.name,
+        "corpus": {
+            "name": corpus.name,
+            "sha256": corpus.sha256,
+            "vocabulary": list(corpus.tokenizer.symbols),
+            "characters": len(corpus.train) + len(corpus.validation),
+            "notes": list(corpus.notes),
+        },
+        "floor": floor,
+        "step": 0,
+        "steps": config.trainer.steps,
+        "tokens": 0,
+        "overrides": provenance.overrides,
+        "sweep": provenance.sweep,
+        "config": to_dict(config),
+        **environment_info(),
+        **_place(workplace),
+    }
+
+
+def _place(workplace):
+    return {
+        "device": str(workplace.device),
+        "threads": workplace.threads,
+        "precision": workplace.precision,
+        "compiled": workplace.compiled,
+    }
+
+
+def _train(runs, engine, workplace, interruption, quiet, notes=()):
+    first = runs[0]
+    tokens_per_step = first.config.trainer.batch_size * first.config.model.block_size * len(runs)
+    console = Console(first.config.trainer.steps, tokens_per_step, first.directory.train_log, quiet)
+    parameters = engine.model(0).parameter_count()
+    for line in header_lines(first.config, workplace.corpus, parameters, workplace.words, first.directory.path):
+        console.say(line)
+    for note in [*workplace.reasons, *notes]:
+        console.say(f"note  {note}")
+    sampler = _sampler(runs, engine, workplace.corpus.tokenizer)
+    trainer = Trainer(runs, engine, workplace.corpus, console, interruption, sampler)
+    started = time.perf_counter()
+    console.start(trainer.done)
+    try:
+        with interruption.listening():
+            trainer.train()
+    except BaseException as error:
+        for run in runs:
+            _end(run, "failed", f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        console.close()
+    for run in runs:
+        _conclude(run, trainer, interruption, console, workplace.corpus, time.perf_counter() - started)
+    return runs
+
+
+def _conclude(run, trainer, interruption, console, corpus, seconds):
+    """Writes a run's end into its directory and says it."""
+    if run.failure is None and run.unsaved:
+        run.failure = f"the last checkpoint could not be saved: {run.unsaved}"
+    if run.failure:
+        _end(run, "failed", run.failure)
+    elif trainer.done < run.config.trainer.steps:
+        run.interrupted = True
+        _end(run, "interrupted", f"{interruption.name} at step {trainer.done}")
+        console.say(f"stopped at step {trainer.done} by {interruption.name}; saved")
+        console.say(f"      gptcli resume {run.directory.path}")
+    else:
+        _end(run, "finished", None)
+        for line in finish_lines(run, corpus, run.directory.path, seconds):
+            console.say(line)
+
+
+def _end(run, status, reason):
+    run.recorder.close()
+    run.directory.update_info(status=status, reason=reason, skipped_steps=run.progress.skipped_steps)
+
+
+def _sampler(runs, engine, tokenizer):
+    """Returns the function that draws the sample texts of a run at a step."""
+
+    def sample(member, step):
+        config = runs[member].config
+        model, texts = engine.model(member), []
+        for index, prompt in enumerate(config.trainer.sample_prompts):
+            known, _ = tokenizer.known(prompt)
+            ids = tokenizer.encode(known or tokenizer.symbols[0]).tolist()
+            # Random numbers of their own, so that samples never move the training's.
+            seed = (config.seed * 1_000_003 + step * 101 + index) % 2**63
+            drawn = generate(model, ids, config.trainer.sample_tokens, Sampling(), [seed])
+            texts.append((known or tokenizer.symbols[0], tokenizer.decode([int(one[0]) for one in drawn])))
+        return texts
+
+    return sample
