@@ -1,4 +1,4 @@
-"""What a handful of seeds allows one to say: means with t intervals, paired differences, Holm's correction."""
+"""What a handful of seeds allows one to say: means with t intervals, paired differences, Holm correction."""
 
 import math
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ class Summary:
 class Difference:
     """A group's mean minus the baseline's.
 
-    method: "paired" (over `pairs` seeds that both have), "welch" (fewer than two shared seeds) or "none" (no test is
-    possible; `reason` says why). p is the two-sided p value before any correction.
+    method: "paired" (over `pairs` seeds that both have), "welch" (fewer than two shared seeds) or "none" (no test
+    is possible; `reason` says why). p is the two-sided p value before any correction.
     """
 
     value: float | None
@@ -54,8 +54,8 @@ def summarize(values):
 def difference(values, baseline):
     """Returns the Difference between two mappings of seed to finite value.
 
-    Seeds that both sides have are paired (Student's paired t test), since they see the same batches and the same
-    evaluation windows. With fewer than two in common, Welch's t test for unequal variances takes its place.
+    Seeds that both sides have are paired (Student's paired t test), since they see the same batches and the
+    same evaluation windows. With fewer than two in common, Welch's t test for unequal variances takes over.
     """
     shared = sorted(set(values) & set(baseline))
     if min(len(values), len(baseline)) < 2:
@@ -106,7 +106,7 @@ def _has_no_spread(values, scale):
 
 
 def holm(p_values):
-    """Returns the p values corrected for their number by Holm's step-down rule (Holm, 1979), in the given order."""
+    """Returns the p values, in the given order, corrected for their number by Holm's step-down rule (1979)."""
     order = sorted(range(len(p_values)), key=lambda index: p_values[index])
     corrected, running = [0.0] * len(p_values), 0.0
     for rank, index in enumerate(order):

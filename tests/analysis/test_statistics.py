@@ -30,7 +30,7 @@ def test_summary_of_too_little(values, expected):
 
 
 def test_paired_difference_by_hand():
-    # Gaps -1, -2, -3, -2: mean -2, variance 2/3, standard error sqrt(2/3)/2, t = -4.898979, three degrees of freedom.
+    # Gaps -1, -2, -3, -2: mean -2, variance 2/3, standard error sqrt(2/3)/2, t = -sqrt(24), 3 degrees of freedom.
     gap = difference({1: 9.0, 2: 3.0, 3: 4.0, 4: 0.0}, {4: 2.0, 3: 7.0, 2: 5.0, 1: 10.0})
     assert (gap.value, gap.method, gap.pairs) == (-2.0, "paired", 4)
     assert gap.half_width == pytest.approx(T_3 * math.sqrt(2 / 3) / 2, rel=1e-6)
@@ -82,7 +82,7 @@ def test_a_difference_without_spread_makes_no_claim(values, baseline):
 @pytest.mark.parametrize(
     ("p_values", "expected"),
     [
-        # Ordered 0.005, 0.01, 0.03, 0.04: times 4, 3, 2, 1 = 0.02, 0.03, 0.06, 0.04; the last is raised to 0.06.
+        # Ordered 0.005, 0.01, 0.03, 0.04, times 4, 3, 2, 1: 0.02, 0.03, 0.06, 0.04; the last rises to 0.06.
         ([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02]),
         ([0.6, 0.7], [1.0, 1.0]),
         ([0.02], [0.02]),
@@ -99,9 +99,10 @@ def test_holm_is_the_closed_test_of_bonferroni(p_values):
     everyone = range(len(p_values))
     sets = [chosen for size in everyone for chosen in combinations(everyone, size + 1)]
     for index, corrected in enumerate(holm(p_values)):
-        closed = max(
-            min(1.0, len(chosen) * min(p_values[other] for other in chosen)) for chosen in sets if index in chosen
-        )
+        bonferroni = [
+            len(chosen) * min(p_values[one] for one in chosen) for chosen in sets if index in chosen
+        ]
+        closed = min(1.0, max(bonferroni))
         assert corrected == pytest.approx(closed)
 
 
