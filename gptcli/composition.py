@@ -189,3 +189,8 @@ def provenance_yaml(composed):
         settings = OmegaConf.create({key: composed[key] for key in composed if key != "hydra"})
         hydra = OmegaConf.create({"hydra": OmegaConf.to_container(composed.hydra, resolve=False)})
         return OmegaConf.to_yaml(settings, resolve=True), OmegaConf.to_yaml(hydra)
+
+
+def sweep_directory_path(composed):
+    """Returns the folder that hydra.sweep.dir names."""
+    return _hydra_value(composed, "sweep.dir")

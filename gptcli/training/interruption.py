@@ -21,6 +21,10 @@ class Interruption:
     def __bool__(self):
         return self.signal_number != 0
 
+    def request(self, number):
+        """Asks the run to stop as if the signal had come."""
+        self.signal_number = self.signal_number or number
+
     @property
     def name(self):
         """The signal's name, for example SIGINT."""
@@ -44,4 +48,25 @@ class Interruption:
         if self.signal_number and number == signal.SIGINT:
             # The last complete checkpoint stays: a half-written one is never renamed into place.
             os._exit(128 + number)
-        self.signal_number = self.signal_number or number
+        self.request(number)
+
+
+class JobInterruption(Interruption):
+    """For a job of a sweep: a terminal's Ctrl-C is the sweep's to pass on, and a sweep that has died is a reason to stop.
+
+    Args:
+        parent: the sweep's process number.
+    """
+
+    def __init__(self, parent):
+        super().__init__()
+        self.parent = parent
+
+    def __bool__(self):
+        if os.getppid() != self.parent:
+            self.request(signal.SIGTERM)
+        return self.signal_number != 0
+
+    def _handle(self, number, _frame):
+        if number != signal.SIGINT:
+            self.request(number)

@@ -65,11 +65,12 @@ class Run:
         progress.best_val_loss, progress.best_step = val_loss, self.label
         return True
 
-    def take_batch_loss(self):
-        """Returns the mean training loss since the last call, or None when no step was made."""
+    def batch_loss(self, *, reset):
+        """Returns the mean training loss since the last reset, or None when no step was made."""
         progress = self.progress
         mean = progress.batch_loss_sum / progress.batch_losses if progress.batch_losses else None
-        progress.batch_loss_sum, progress.batch_losses = 0.0, 0
+        if reset:
+            progress.batch_loss_sum, progress.batch_losses = 0.0, 0
         return mean
 
     def save(self, engine, member, corpus, *, best):

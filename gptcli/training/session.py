@@ -15,7 +15,7 @@ from gptcli.training.evaluation import FixedWindows, WalkthroughWindows
 from gptcli.training.lock import RunLock
 from gptcli.training.recorder import Recorder
 from gptcli.training.run import Run, progress_from, restore_random_state
-from gptcli.training.run_directory import RunDirectory, create_run_directory, environment_info
+from gptcli.training.run_directory import RunDirectory, create_run_directory, git_revision, versions
 from gptcli.training.schedule import depends_on_steps
 from gptcli.training.trainer import Trainer
 from gptcli.training.workplace import build, prepare
@@ -49,7 +49,7 @@ def train_new(configs, paths, provenances, interruption, *, quiet=False, workers
             stack.enter_context(RunLock(directory.path))
             directory.write_hydra(provenance.config_yaml, provenance.hydra_yaml, provenance.overrides)
             directory.write_info(_initial_info(config, workplace, engine, provenance))
-            recorder = Recorder(directory, hyperparameters=hyperparameters(config))
+            recorder = Recorder(directory, hyperparameters(config))
             runs.append(_run(config, directory, recorder, workplace.corpus, evaluation_windows))
         return _train(runs, engine, workplace, interruption, quiet)
 
@@ -68,14 +68,7 @@ def resume(path, interruption, *, steps=None, data_path=None, quiet=False):
         _check_same_corpus(info, workplace.corpus)
         engine = build([config], workplace)
         done = checkpoint.step if checkpoint else 0
-        offset = 1 if config.recipe.name == "walkthrough" else 0
-        finished_before = bool(checkpoint) and done == info["config"]["trainer"]["steps"] < config.trainer.steps
-        recorder = Recorder(
-            directory,
-            purge_step=done - offset + 1,
-            hyperparameters=hyperparameters(config),
-            drop_final=finished_before and _is_unscheduled(config, done, offset),
-        )
+        recorder = _reopened_recorder(directory, config, done, info["config"]["trainer"]["steps"])
         run = _run(config, directory, recorder, workplace.corpus, _fixed_windows(config, workplace.corpus))
         if checkpoint:
             engine.load_model_state(0, checkpoint.model)
@@ -84,8 +77,13 @@ def resume(path, interruption, *, steps=None, data_path=None, quiet=False):
             run.batches.restore(checkpoint.state["batches"], done)
             restore_random_state(checkpoint.extra)
         directory.update_info(
-            status="running", reason=None, steps=config.trainer.steps, config=to_dict(config),
-            full_val_loss=None, full_val_loss_standard_error=None, **environment_info(), **_place(workplace),
+            status="running",
+            reason=None,
+            steps=config.trainer.steps,
+            config=to_dict(config),
+            full_val_loss=None,
+            full_val_loss_standard_error=None,
+            **_surroundings(workplace),
         )
         return _train([run], engine, workplace, interruption, quiet, notes)[0]
 
@@ -150,8 +148,16 @@ def _check_same_corpus(info, corpus):
         )
 
 
-def _is_unscheduled(config, done, offset):
-    return (done - offset) % config.trainer.log_every != 0 and (done - offset) % config.trainer.eval_every != 0
+def _reopened_recorder(directory, config, done, steps_before):
+    """Returns the Recorder of a run that goes on after done updates, its records as the uninterrupted run has them.
+
+    A run that was finished and is extended has one record more than a longer run has, unless one was due there.
+    """
+    label = done - (1 if config.recipe.name == "walkthrough" else 0)
+    extended = done == steps_before and done > 0
+    scheduled = label % config.trainer.log_every == 0 or label % config.trainer.eval_every == 0
+    purge_step = label if extended and not scheduled else label + 1
+    return Recorder(directory, hyperparameters(config), purge_step=max(0, purge_step) if done else 0)
 
 
 def hyperparameters(config):
@@ -204,13 +210,14 @@ def _initial_info(config, workplace, engine, provenance):
         "overrides": provenance.overrides,
         "sweep": provenance.sweep,
         "config": to_dict(config),
-        **environment_info(),
-        **_place(workplace),
+        **_surroundings(workplace),
     }
 
 
-def _place(workplace):
+def _surroundings(workplace):
     return {
+        "versions": versions(),
+        "git_revision": git_revision(),
         "device": str(workplace.device),
         "threads": workplace.threads,
         "precision": workplace.precision,

@@ -175,9 +175,10 @@ class Trainer:
             run.batches.mark(self.done)
         return list(zip(*by_split, strict=True))
 
-    def _measured(self, member, run):
+    def _measured(self, member, run, *, scheduled=True):
+        """Returns what was measured since the last record; an extra record leaves the running mean as it is."""
         values = {"learning_rate": self.rates[member], "grad_norm": float(self.norms[member])}
-        batch_loss = run.take_batch_loss()
+        batch_loss = run.batch_loss(reset=scheduled)
         if batch_loss is not None:
             values["batch_loss"] = batch_loss
         if self._training_seconds:
@@ -194,18 +195,22 @@ class Trainer:
     def _update_info(self, run, **more):
         progress = run.progress
         tokens = progress.done * self.settings.batch_size * run.config.model.block_size
-        run.directory.update_info(
-            step=progress.done,
-            tokens=tokens,
-            seconds=progress.seconds,
-            train_loss=progress.train_loss,
-            val_loss=progress.val_loss,
-            best_val_loss=progress.best_val_loss,
-            best_step=progress.best_step,
-            **more,
-        )
+        try:
+            run.directory.update_info(
+                step=progress.done,
+                tokens=tokens,
+                seconds=progress.seconds,
+                train_loss=progress.train_loss,
+                val_loss=progress.val_loss,
+                best_val_loss=progress.best_val_loss,
+                best_step=progress.best_step,
+                **more,
+            )
+        except OSError as error:
+            self.console.warn(f"run.json could not be updated: {error.strerror or error}; training goes on")
 
     def _save(self, member, run, *, best):
+        run.recorder.sync()
         try:
             run.save(self.engine, member, self.corpus, best=best)
             run.unsaved = None
@@ -219,7 +224,7 @@ class Trainer:
         evaluates = first.is_due(self.settings.eval_every) or first.label_offset == 0
         evaluations = self._evaluate() if evaluates else None
         for member, run in self._alive():
-            values, best = self._measured(member, run), False
+            values, best = self._measured(member, run, scheduled=first.is_due(self.settings.log_every)), False
             if evaluations:
                 train_loss, val_loss = evaluations[member]
                 values |= {"train_loss": train_loss, "val_loss": val_loss}

@@ -1,0 +1,110 @@
+"""One job in a process of its own, so that nothing a job does can take the sweep with it."""
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import traceback
+
+from gptcli.errors import RunError, UserError
+from gptcli.training.files import atomic_write_json
+
+_STATUSES = ("finished", "interrupted", "failed")
+
+
+class Worker:
+    """A process that trains one job, and what became of it.
+
+    Args:
+        directory: the sweep's.
+        workers: processes that train at the same time.
+    """
+
+    def __init__(self, job, directory, workers):
+        self.job, self.path = job, directory / job.name
+        # A forked child has torch and the corpus already; where that is not to be had, a fresh one imports them.
+        forks = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin" and not _has_cuda()
+        context = multiprocessing.get_context("fork" if forks else "spawn")
+        arguments = (
+            job.config, self.path, job.overrides, job.settings_yaml, job.hydra_yaml, job.number, workers, os.getpid()
+        )
+        self.process = context.Process(target=_train, args=arguments, daemon=True)
+        self.process.start()
+
+    @property
+    def sentinel(self):
+        """What multiprocessing.connection.wait waits for."""
+        return self.process.sentinel
+
+    def stop(self):
+        """Asks the job to save and stop."""
+        if self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGTERM)
+
+    def collect(self):
+        """Takes the outcome of an ended process into the job."""
+        self.process.join()
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            hint = " (out of memory?)" if name == "SIGKILL" else ""
+            note_failure(self.path, f"the process was ended by {name}{hint}", only_if_running=True)
+        elif code:
+            note_failure(self.path, f"the process ended with status {code}", only_if_running=True)
+        collect_result(self.job, self.path)
+
+
+def _has_cuda():
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_available()
+
+
+def _train(config, path, overrides, settings_yaml, hydra_yaml, number, workers, parent):
+    """Trains or resumes one job; every outcome ends up in the run's own directory."""
+    from gptcli.training.interruption import JobInterruption
+    from gptcli.training.session import Provenance, resume, train_new
+
+    interruption = JobInterruption(parent)
+    try:
+        if (path / "run.json").exists():
+            resume(path, interruption, quiet=True)
+        else:
+            sweep = {"directory": path.parent.name, "job": number}
+            provenance = Provenance(overrides, settings_yaml, hydra_yaml, sweep)
+            train_new([config], [path], [provenance], interruption, quiet=True, workers=workers)
+    except (UserError, RunError) as error:
+        note_failure(path, str(error))
+    except BaseException as error:
+        note_failure(path, f"{type(error).__name__}: {error}", traceback.format_exc())
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def note_failure(path, reason, details="", only_if_running=False):
+    """Writes why a job failed into its own run.json and train.log, made for it where it came to nothing."""
+    path.mkdir(parents=True, exist_ok=True)
+    info = _read(path / "run.json")
+    if only_if_running and info.get("status") in _STATUSES:
+        return
+    atomic_write_json(path / "run.json", {**info, "status": "failed", "reason": reason})
+    with open(path / "train.log", "a", encoding="utf-8", errors="backslashreplace") as log:
+        log.write(f"failed: {reason}\n{details}")
+
+
+def collect_result(job, path):
+    """Takes status, reason and result of a job from its run.json."""
+    info = _read(path / "run.json")
+    status = info.get("status")
+    job.status = status if status in _STATUSES else "failed"
+    job.reason = info.get("reason") if job.status != "finished" else None
+    loss = info.get("full_val_loss") if info.get("full_val_loss") is not None else info.get("val_loss")
+    job.result = {"parameters": info.get("parameters"), "val_loss": loss, "seconds": info.get("seconds")}
+
+
+def _read(path):
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        return data if isinstance(data, dict) else {}
+    except (OSError, ValueError):
+        return {}
