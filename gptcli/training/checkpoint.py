@@ -169,7 +169,7 @@ def _discard(path):
 
 
 def _remove_old(run, step, keep):
-    # Checkpoints of later steps, left when a run went on from an earlier one, are neither counted nor touched.
+    # Checkpoints of later steps, left when a run went on from an earlier one, do not count and stay.
     names = [name for name in run.checkpoint_names() if int(name[5:]) <= step]
     kept = set(names[-keep:]) if keep else set(names)
     for which in ("latest", "best"):
@@ -281,7 +281,7 @@ def newest_good_checkpoint(run_directory, which="latest"):
 
 
 def _candidates(run):
-    """Returns {name: folder}, oldest first; one set aside for a replacement has its real name."""
+    """Returns {name: folder}, oldest first; one set aside has its real name."""
     found = {name: run.checkpoints / name for name in run.checkpoint_names()}
     if run.checkpoints.is_dir() and not run.checkpoints.is_symlink():
         for waiting in run.checkpoints.glob(f"{_REPLACED}step_*"):
@@ -294,7 +294,8 @@ def _wanted(run, which, candidates):
     name = step_name(which) if isinstance(which, int) else which
     if STEP_NAME.fullmatch(name):
         if name not in candidates:
-            raise NoCheckpoint(f"{run.path} has no checkpoint {name}; it has {', '.join(candidates) or 'none'}")
+            there = ", ".join(candidates) or "none"
+            raise NoCheckpoint(f"{run.path} has no checkpoint {name}; it has {there}")
         return name, []
     try:
         name = run.pointer(which)

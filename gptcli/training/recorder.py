@@ -33,14 +33,13 @@ class Recorder:
     A record that cannot be written (the disk is full) is kept and tried again with the next one.
     """
 
-    def __init__(self, run_directory, hyperparameters, *, purge_step=None, drop_final=False, report=None):
+    def __init__(self, run_directory, hyperparameters, *, purge_step=None, report=None):
         """Opens the records.
 
         Args:
             hyperparameters: the configuration, nested as it is; TensorBoard shows model.num_heads and so on.
             purge_step: for a resumed run, the first step (as records count) that it records anew: what was
                 recorded from there on, and what is half-written, is removed.
-            drop_final: the record before purge_step exists only because the run ended there; it goes too.
             report: called with one line of text for the first failure of each file (default: standard error).
 
         Raises:
@@ -48,8 +47,6 @@ class Recorder:
         """
         run = RunDirectory(run_directory)
         report = report or (lambda line: print(f"warning: {line}", file=sys.stderr))
-        if drop_final:
-            purge_step -= 1
         self._step = 0
         try:
             if purge_step is not None:
@@ -72,18 +69,6 @@ class Recorder:
         line = {"step": step, **{name: _json_number(value) for name, value in values.items()}}
         self._metrics.write(_line(line))
         self._events.scalars(step, {TAGS[name]: value for name, value in values.items() if name in TAGS})
-
-    def forget(self, step, names):
-        """Takes names out of the record of a step, as if they had not been measured; only before anything is added."""
-        lines = read_regular(self._path, _RECORD_BYTES).splitlines()
-        records = [json.loads(line) for line in lines]
-        for record in records:
-            if record["step"] == step:
-                for name in names:
-                    record.pop(name, None)
-        self._metrics.close()
-        atomic_write_bytes(self._path, b"".join(json.dumps(record).encode() + b"\n" for record in records))
-        self._metrics = AppendFile(self._path, self._report)
 
     def samples(self, step, samples):
         """Records (prompt, text) pairs; text is what is shown, the prompt included where it shall be seen.

@@ -1,6 +1,7 @@
 """The folder of one run: how it is made, what lies in it, and its summary run.json."""
 
 import contextlib
+import math
 import os
 import platform
 import re
@@ -78,14 +79,14 @@ class RunDirectory:
         return str(self.path)
 
     def write_info(self, info):
-        """Replaces run.json; the format and the time of this write are filled in.
+        """Replaces run.json; format and time are filled in, and a number that is not finite becomes null.
 
         Raises:
             OSError: the disk is full or the folder not writable; the old run.json is still there.
-            ValueError: a number is not finite.
         """
         now = datetime.now().astimezone().isoformat(timespec="microseconds")
-        atomic_write_json(self.run_json, {"format": RUN_FORMAT, "created": now, **info, "updated": now})
+        info = {"format": RUN_FORMAT, "created": now, **info, "updated": now}
+        atomic_write_json(self.run_json, _strict(info))
 
     def read_info(self):
         """Returns the content of run.json.
@@ -133,6 +134,14 @@ class RunDirectory:
         if not STEP_NAME.fullmatch(name):
             raise UnreadableFile(f"checkpoints/{which} does not hold the name of a checkpoint")
         return name
+
+
+def _strict(value):
+    if isinstance(value, dict):
+        return {key: _strict(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _without_folders(text):

@@ -1,7 +1,7 @@
 """Tensors in the safetensors format: written as a stream, read only after every size was checked.
 
-The format is that of https://github.com/huggingface/safetensors: eight bytes that give the length of a JSON header,
-the header (name -> dtype, shape, data_offsets), then the tensors' bytes without gaps.
+The format is that of https://github.com/huggingface/safetensors: the length of a JSON header, the header
+(name -> dtype, shape, data_offsets), the tensors' bytes without gaps.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Checkpoints are complete or absent: every failing call, kills inside a save, every byte flipped, retention."""
+"""Checkpoints are complete or absent: failing calls, kills inside a save, flipped bytes, retention, links."""
 
 import errno
 import hashlib
@@ -115,7 +115,6 @@ def _failing(monkeypatch, fail_at, error, half=False):
 @pytest.mark.parametrize("again", [False, True], ids=["new step", "step saved before"])
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EACCES, errno.EIO])
 def test_failure_of_each_call_in_turn_loses_nothing(tmp_path, error, again):
-    tried = 0
     for fail_at in range(1, 200):
         shutil.rmtree(tmp_path / "checkpoints", ignore_errors=True)
         _save(tmp_path, 1, best=True)
@@ -129,9 +128,8 @@ def test_failure_of_each_call_in_turn_loses_nothing(tmp_path, error, again):
             except CheckpointNotSaved as caught:
                 failure = caught
         if counter["failed"] is None:
-            assert failure is None and tried > 30
+            assert failure is None and fail_at > 30
             break
-        tried += 1
         assert _value(tmp_path, 1) == 1.0
         assert _value(tmp_path, 2) in ((2.0, 9.0) if again else (2.0,))
         assert set(_steps(tmp_path)) <= {1, 2, step}
@@ -230,7 +228,10 @@ def test_every_flipped_byte_of_a_checkpoint_is_detected(tmp_path):
     assert _value(tmp_path, 7) == 7.0
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json", "manifest.json"])
+@pytest.mark.parametrize(
+    "name",
+    ["model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json", "manifest.json"],
+)
 def test_cut_missing_longer_or_linked_file_is_named(tmp_path, name):
     path = _save(tmp_path, 7)
     data = (path / name).read_bytes()
@@ -316,7 +317,7 @@ def test_damaged_newest_falls_back_and_says_so(tmp_path):
     assert newest_good_checkpoint(tmp_path, "best")[0].step == 1
     assert newest_good_checkpoint(tmp_path, 3)[0].step == 1
     _damage(tmp_path, 1)
-    with pytest.raises(NoCheckpoint, match="no checkpoint that loads.*step_00000001 is damaged"):
+    with pytest.raises(NoCheckpoint, match=r"no checkpoint that loads.*step_00000001 is damaged"):
         newest_good_checkpoint(tmp_path)
 
 
@@ -334,7 +335,7 @@ def test_asking_for_one_checkpoint(tmp_path):
     assert newest_good_checkpoint(tmp_path, "latest")[0].step == 3
     assert newest_good_checkpoint(tmp_path, "best")[0].step == 1
     assert newest_good_checkpoint(tmp_path, 2)[0].step == 2
-    assert newest_good_checkpoint(tmp_path, "step_00000002") [0].step == 2
+    assert newest_good_checkpoint(tmp_path, "step_00000002")[0].step == 2
     with pytest.raises(NoCheckpoint, match="no checkpoint step_00000004; it has step_00000001, "):
         newest_good_checkpoint(tmp_path, 4)
     with pytest.raises(NoCheckpoint):
@@ -343,7 +344,7 @@ def test_asking_for_one_checkpoint(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    ["", "step_1", "../step_00000001", "/etc/passwd", "step_00000001/../../..", "step_00000001\\x", "step_00000001\n\n/x", "best"],
+    ["", "step_1", "../step_00000001", "/etc/passwd", "step_00000001/..", "step_00000001\\x", "a\n/x"],
 )
 def test_hostile_pointer_is_refused_and_the_newest_used(tmp_path, content):
     _save(tmp_path, 1)

@@ -90,7 +90,7 @@ def test_free_space_of_a_path_that_does_not_exist_yet(tmp_path):
     assert files.free_space(tmp_path / "a" / "b").endswith(" free")
 
 
-@pytest.mark.parametrize(("number", "words"), [(999, "999 bytes"), (1500, "1.5 KB"), (2.5e9, "2.5 GB"), (7e15, "7e+03 TB")])
+@pytest.mark.parametrize(("number", "words"), [(999, "999 bytes"), (1500, "1.5 KB"), (2.5e9, "2.5 GB")])
 def test_size_in_words(number, words):
     assert files._size(number) == words
 
@@ -154,7 +154,7 @@ def test_reads_refuse_links_pipes_folders_and_large_files(tmp_path):
         ("good", "too large"),
         ("link", "symbolic link"),
         ("pipe", "not a regular file"),
-        ("folder", ""),
+        ("folder", "cannot be read|not a regular file"),
         ("absent", "missing"),
     ]:
         with pytest.raises(files.UnreadableFile, match=reason) as error:

@@ -34,7 +34,8 @@ def test_second_process_is_refused_and_told_of_the_first(tmp_path):
     first = _start(tmp_path)
     try:
         assert first.stdout.readline() == "held\n"
-        with pytest.raises(UserError, match=rf"in use by process {first.pid}, started 20\d\d-") as error, RunLock(tmp_path):
+        wanted = rf"in use by process {first.pid}, started 20\d\d-"
+        with pytest.raises(UserError, match=wanted) as error, RunLock(tmp_path):
             pass
         assert "\n" not in str(error.value)
         assert holder(tmp_path)["pid"] == first.pid
