@@ -60,6 +60,9 @@ class RunLock:
         if self._descriptor is None:
             return
         self._write(None)
+        if os.name != "nt":
+            # Closing alone would leave it to a child that was just forked and still has the handle.
+            fcntl.flock(self._descriptor, fcntl.LOCK_UN)
         self.close()
 
     def close(self):

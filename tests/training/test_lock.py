@@ -64,7 +64,7 @@ def test_two_locks_in_one_process(tmp_path):
         pass
 
 
-def test_forked_child_neither_releases_nor_keeps_the_lock(tmp_path):
+def test_forked_child_does_not_release_the_lock(tmp_path):
     with RunLock(tmp_path) as lock:
         child = os.fork()
         if child == 0:
@@ -72,15 +72,29 @@ def test_forked_child_neither_releases_nor_keeps_the_lock(tmp_path):
             os._exit(0)
         os.waitpid(child, 0)
         assert holder(tmp_path)["pid"] == os.getpid()
-        orphan = os.fork()
-        if orphan == 0:
-            time.sleep(60)
-            os._exit(0)
+    assert holder(tmp_path) is None
+
+
+def test_child_that_outlives_a_killed_parent_does_not_keep_the_lock(tmp_path):
+    code = f"""
+import os, time
+from gptcli.training.lock import RunLock
+RunLock({str(tmp_path)!r}).__enter__()
+child = os.fork()
+if child == 0:
+    print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    orphan = int(parent.stdout.readline())
     try:
+        assert holder(tmp_path)["pid"] == parent.pid
+        parent.kill()
+        parent.wait()
+        os.kill(orphan, 0)
         assert holder(tmp_path) is None
     finally:
         os.kill(orphan, signal.SIGKILL)
-        os.waitpid(orphan, 0)
 
 
 def test_lock_file_tells_a_process_and_a_time_only(tmp_path):
