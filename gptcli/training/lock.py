@@ -5,7 +5,6 @@ import errno
 import json
 import os
 import time
-import weakref
 from datetime import datetime
 from pathlib import Path
 
@@ -21,7 +20,7 @@ LOCK_NAME = ".lock"
 _LOCKED_BYTE = 2**30
 _PATIENCE_SECONDS = 0.5
 _UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
-_held = weakref.WeakSet()
+_held = set()
 
 
 class RunLock:
@@ -70,6 +69,7 @@ class RunLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+            _held.discard(self)
 
     def _write(self, holder):
         # Who holds it is a courtesy: a full disk must not keep a run from being locked or released.
@@ -136,7 +136,6 @@ def _forget_in_child():
     # A worker that outlives a killed parent must not keep the run locked.
     for lock in list(_held):
         lock.close()
-    _held.clear()
 
 
 if hasattr(os, "register_at_fork"):
