@@ -1,4 +1,4 @@
-"""Whether the losses of two groups may be set side by side, and what has to be said when they may only just."""
+"""Whether the losses of two groups may be set side by side, and what has to be said where they barely may."""
 
 from gptcli.analysis.grouping import shown
 from gptcli.errors import UserError

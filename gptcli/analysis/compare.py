@@ -1,4 +1,4 @@
-"""Builds the comparison of groups of runs: what each group reached, and what may be said against the baseline."""
+"""Builds the comparison of groups of runs: what each reached, and what may be said against the baseline."""
 
 from dataclasses import dataclass
 
@@ -15,8 +15,8 @@ from gptcli.errors import UserError
 class GroupResult:
     """One group. Losses in nats per token, flops in operations per run, tokens_per_second a mean over runs.
 
-    summary is of the compared metric, final of val_loss at the last step, best of best_val_loss. against is None for
-    the baseline. floor_distance is the mean minus the least loss that the corpus allows.
+    summary is of the compared metric, final of val_loss at the last step, best of best_val_loss. against is
+    None for the baseline. floor_distance is the mean minus the least loss that the corpus allows.
     """
 
     label: str
@@ -43,8 +43,11 @@ class GroupResult:
 
 @dataclass(frozen=True)
 class Comparison:
-    """names: dotted key -> short name of the settings that tell groups apart; notes and left_out (run path,
-    reason) are what a reader must be told."""
+    """Groups side by side.
+
+    names: dotted key -> short name of the settings that tell groups apart. notes and left_out (run path,
+    reason) are what a reader must be told.
+    """
 
     metric: str
     metric_is_default: bool
@@ -64,7 +67,7 @@ def compare(runs, *, by=(), baseline=None, metric=None):
         metric: one of curves.METRICS; full_val_loss by default when all runs have it, else val_loss.
 
     Raises:
-        UserError: no finished run has the metric, a key or the baseline is unknown, or a group would mix corpora.
+        UserError: no finished run has the metric, a key or the baseline is unknown, or a group mixes corpora.
     """
     finished, left_out = _finished(runs)
     chosen = metric or curves.default_metric(finished)
@@ -99,15 +102,15 @@ def _results(grouping, position, metric):
     base = grouping.groups[position]
     base_values = curves.by_seed(base.runs, lambda run: run.info.get(metric))
     base_curve = curves.mean_curve(base.runs, curves.curve_key(metric))
-    gaps = [
-        None if group is base else _gap(group, base, metric, base_values) for group in grouping.groups
-    ]
+    gaps = [None if group is base else _gap(group, base, metric, base_values) for group in grouping.groups]
     tested = [index for index, gap in enumerate(gaps) if gap is not None and gap.p is not None]
     corrected = dict(zip(tested, holm([gaps[index].p for index in tested]), strict=True))
     settings = [group.flat[0] for group in grouping.groups]
     differing = varying(settings)
     return tuple(
-        _result(group, gap, corrected.get(index), metric, base_curve, {key: one.get(key) for key in differing})
+        _result(
+            group, gap, corrected.get(index), metric, base_curve, {key: one.get(key) for key in differing}
+        )
         for index, (group, gap, one) in enumerate(zip(grouping.groups, gaps, settings, strict=True))
     )
 
@@ -184,16 +187,21 @@ def _notes(grouping, results, left_out):
     notes += warnings(grouping.groups)
     if left_out:
         notes.append(
-            f"{len(left_out)} run(s) left out (not finished, failed or without the metric): the means are over those "
-            "that remain, which flatters a group whose bad runs failed"
+            f"{_many(len(left_out), 'run')} left out (failed, not finished or without the metric); "
+            "means over those that remain flatter a group whose bad runs failed"
         )
     return tuple(notes)
+
+
+def _many(number, word):
+    return f"{number} {word}{'s' * (number != 1)}"
 
 
 def _notes_on(result):
     label, gap = result.label, result.against
     if len(result.runs) > len(result.values):
-        yield f"{label}: {len(result.runs)} runs over {len(result.values)} seeds; runs of one seed are averaged"
+        seeds = _many(len(result.values), "seed")
+        yield f"{label}: {len(result.runs)} runs over {seeds}; runs of one seed are averaged"
     if gap is not None and gap.value is None:
         yield f"{label} is not compared with the baseline: {gap.reason}"
     if gap is not None and gap.method == "paired" and gap.pairs < len(result.values):

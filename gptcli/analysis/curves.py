@@ -1,4 +1,4 @@
-"""The measured losses of runs: which one is compared, mean learning curves, and when a curve reaches a level."""
+"""The measured losses of runs: which one is compared, mean learning curves, when a curve reaches a level."""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from gptcli.analysis.statistics import summarize
 from gptcli.training.files import UnreadableFile
 
 METRICS = ("full_val_loss", "val_loss", "best_val_loss", "train_loss")
-# best_val_loss and full_val_loss are single numbers of a run; validation loss is the curve that leads to them.
+# best_val_loss and full_val_loss are single numbers of a run; the curve that leads to them is val_loss.
 _CURVES = {"train_loss": "train_loss"}
 
 
@@ -30,7 +30,7 @@ def finite(value):
 def default_metric(runs):
     """Returns full_val_loss when every run has it, else val_loss."""
     complete = all(finite(run.info.get("full_val_loss")) is not None for run in runs)
-    return "full_val_loss" if complete else "val_loss"
+    return "full_val_loss" if runs and complete else "val_loss"
 
 
 def metric_words(metric):
@@ -49,7 +49,7 @@ def curve_key(metric):
 
 
 def by_seed(runs, value_of):
-    """Returns seed -> value, the mean where several runs have one seed; runs without the value are left out."""
+    """Returns seed -> value, the mean where runs share a seed; runs without the value are left out."""
     found = {}
     for run in runs:
         value = finite(value_of(run))
@@ -59,7 +59,7 @@ def by_seed(runs, value_of):
 
 
 def mean_curve(runs, key):
-    """Returns the Curve of a measured key over the steps at which every run has it, or None without such steps."""
+    """Returns the Curve of a measured key over the steps at which every run has it, or None."""
     series = []
     for run in runs:
         points = {record["step"]: finite(record.get(key)) for record in _records(run)}
@@ -88,7 +88,7 @@ def _at(runs, series, step):
 
 
 def steps_to_reach(curve, level):
-    """Returns the step at which a curve first is at or below level, by straight lines between its points, or None."""
+    """Returns the step at which a curve, joined by straight lines, first is at or below level, or None."""
     previous = None
     for step, value in zip(curve.steps, curve.mean, strict=True):
         if value <= level:

@@ -13,7 +13,9 @@ _RAMP = ((58, 91, 199), (38, 139, 178), (86, 164, 120), (190, 158, 56), (212, 11
 def colours(comparison):
     """Returns one colour "#rrggbb" per group; the baseline is grey."""
     others = [index for index in range(len(comparison.groups)) if index != comparison.baseline]
-    chosen = _FEW if len(others) <= len(_FEW) else [_ramp(rank / (len(others) - 1)) for rank in range(len(others))]
+    chosen = (
+        _FEW if len(others) <= len(_FEW) else [_ramp(rank / (len(others) - 1)) for rank in range(len(others))]
+    )
     by_index = dict(zip(others, chosen, strict=False))
     return [by_index.get(index, BASELINE_COLOUR) for index in range(len(comparison.groups))]
 
@@ -29,7 +31,7 @@ def _ramp(share):
 
 
 def heat_map(comparison):
-    """Returns {x, y, x_name, y_name, mean} for groups told apart by two keys, or None; empty cells are None."""
+    """Returns {x, y, x_name, y_name, mean} of groups told apart by two keys, or None; empty cells None."""
     if len(comparison.names) != 2:
         return None
     (y_key, y_name), (x_key, x_name) = comparison.names.items()
@@ -54,11 +56,32 @@ def figure_data(comparison):
     """Returns JSON-ready data of all figures of a comparison."""
     return {
         "metric": metric_words(comparison.metric),
-        "curve": curve_key(comparison.metric).replace("_", " "),
+        "curve": metric_words(curve_key(comparison.metric)),
+        "curve_range": _curve_range(comparison.groups),
         "baseline": comparison.baseline,
-        "groups": [_group(group, colour) for group, colour in zip(comparison.groups, colours(comparison), strict=True)],
+        "groups": [
+            _group(group, colour)
+            for group, colour in zip(comparison.groups, colours(comparison), strict=True)
+        ],
         "heat_map": heat_map(comparison),
     }
+
+
+def _curve_range(groups):
+    """Returns the losses [low, high] worth seeing first: without the fall in the first tenth of the steps."""
+    lows, highs = [], []
+    for curve in (group.curve for group in groups if group.curve):
+        late = [
+            (mean - (half or 0.0), mean + (half or 0.0))
+            for step, mean, half in zip(curve.steps, curve.mean, curve.half_width, strict=True)
+            if step >= curve.steps[-1] / 10
+        ]
+        lows.append(min(low for low, _ in late))
+        highs.append(max(high for _, high in late))
+    if not lows:
+        return None
+    room = 0.05 * (max(highs) - min(lows)) or 0.05
+    return [min(lows) - room, max(highs) + room]
 
 
 def _group(group, colour):

@@ -46,8 +46,11 @@ class RunGroup:
 
 @dataclass(frozen=True)
 class Grouping:
-    """names: dotted key -> short name of the settings that tell groups apart. mixed: label -> keys that should
-    have one value in that group and do not."""
+    """The groups of a set of runs.
+
+    names: dotted key -> short name of the settings that tell groups apart. mixed: label -> keys that should
+    have one value in that group and do not.
+    """
 
     names: dict
     groups: tuple
@@ -74,7 +77,7 @@ def _hashable(value):
 def settings_of(runs):
     """Returns for each run its flat settings without those that no number depends on.
 
-    The corpus stands for itself: its name, with the start of its sha256 where two share a name, replaces data.*.
+    The corpus stands for itself: its name, with the start of its sha256 where two share one, replaces data.*.
     """
     corpora = {_corpus_of(run) for run in runs}
     shared_names = {name for name, count in Counter(name for name, _ in corpora).items() if count > 1}

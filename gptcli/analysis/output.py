@@ -11,7 +11,7 @@ CSV_START = "group,metric,seeds,mean,"
 
 
 def check_target(path, option):
-    """Raises UserError unless path can be written: in an existing folder, new, empty or an earlier comparison."""
+    """Raises UserError unless path is new, empty or an earlier comparison, in a folder that is there."""
     path = Path(path)
     if path.is_dir():
         raise UserError(f"{option} {path} is a folder; name a file in it")

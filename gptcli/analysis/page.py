@@ -19,6 +19,7 @@ from gptcli.training.files import UnreadableFile, read_regular
 
 SAMPLE_CHARACTERS = 1500
 SAMPLE_BYTES = 2**28
+_NAMED = 6
 _MARKS = {"better": "▼", "worse": "▲", "identical": "="}
 
 
@@ -31,8 +32,9 @@ def check_library():
 def to_html(comparison):
     """Returns the whole page.
 
-    Everything that came from a file is escaped. A content security policy allows the page's own two scripts by their
-    hashes and no connection at all, so that text which slipped through could still neither run nor load anything.
+    Everything that came from a file is escaped. A content security policy allows the page's own two scripts
+    by their hashes and no connection at all, so that text which slipped through could still neither run nor
+    load anything.
     """
     from plotly.offline import get_plotlyjs
 
@@ -59,7 +61,7 @@ def to_html(comparison):
 
 
 def text(value, *, keep_newlines=False):
-    """Returns value safe inside HTML text and quoted attributes, with control and reordering characters shown."""
+    """Returns value safe inside HTML text and attributes, with control and reordering characters shown."""
     return escape(printable(value, keep_newlines=keep_newlines), quote=True)
 
 
@@ -89,10 +91,15 @@ def _findings(comparison):
         if group.against is not None:
             found.setdefault(group.reading, []).append(group.label)
     return "".join(
-        f'<li class="{_kind(reading)}"><strong>{text(_sentence(reading))}</strong> '
-        f"<span>{text(', '.join(labels))}</span></li>"
+        f'<li class="{_kind(reading)}"><strong>{text(_sentence(reading))}: {len(labels)}</strong> '
+        f"<span>{text(_some(labels))}</span></li>"
         for reading, labels in sorted(found.items())
     )
+
+
+def _some(labels):
+    shown_labels = "; ".join(labels[:_NAMED])
+    return shown_labels if len(labels) <= _NAMED else f"{shown_labels} and {len(labels) - _NAMED} more"
 
 
 def _kind(reading):
@@ -104,7 +111,8 @@ def _kind(reading):
 def _notes(comparison):
     notes = [f"<li>{text(_sentence(note))}</li>" for note in comparison.notes]
     notes += [
-        f"<li>Left out: <code>{text(path)}</code> ({text(reason)})</li>" for path, reason in comparison.left_out
+        f"<li>Left out: <code>{text(path)}</code> ({text(reason)})</li>"
+        for path, reason in comparison.left_out
     ]
     return f'<aside class="notes"><h2>Read with care</h2><ul>{"".join(notes)}</ul></aside>' if notes else ""
 
@@ -112,7 +120,7 @@ def _notes(comparison):
 def _results(comparison):
     groups = comparison.groups
     floor = any(group.floor_distance is not None for group in groups)
-    header = ["seeds", "parameters", "mean", "difference", "p (Holm)", "reading", "best"]
+    header = ["mean", "difference", "p (Holm)", "reading", "seeds", "parameters", "best"]
     header += ["to floor"] * floor + ["steps to baseline", "FLOPs", "tokens/s"]
     rows = [
         _result_row(group, colour, floor) for group, colour in zip(groups, colours(comparison), strict=True)
@@ -123,32 +131,39 @@ def _results(comparison):
 def _result_row(group, colour, floor):
     gap = group.against
     mark = _MARKS.get(_kind(group.reading), "·")
-    reading = f'<span class="{_kind(group.reading)}">{mark} {text(group.reading)}</span>' if gap else "baseline"
+    reading = (
+        f'<span class="{_kind(group.reading)}">{mark} {text(group.reading)}</span>' if gap else "baseline"
+    )
     difference = interval(gap.value, gap.half_width, signed=True) if gap else "–"
     cells = [
-        len(group.values),
-        count(group.parameters),
         interval(group.summary.mean, group.summary.half_width),
         difference,
         p_words(group.holm_p).removeprefix("p ") or "–",
         reading,
-        interval(group.best.mean, group.best.half_width),
+        len(group.values),
+        count(group.parameters),
+        interval(group.best.mean, None),
         *([interval(group.floor_distance, None, signed=True)] if floor else []),
         count(group.steps_to_baseline),
         magnitude(group.flops),
         count(group.tokens_per_second),
     ]
-    name = f'<span class="swatch" style="background:{colour}"></span>{text(group.label)}'
-    return [name, *(cell if cell is reading else text(cell) for cell in cells)]
+    swatch = f'<span class="swatch" style="background:{colour}"></span>'
+    return [
+        f'<span class="{"long" if len(group.label) > 14 else "short"}">{swatch}{text(group.label)}</span>',
+        *(cell if cell is reading else text(cell).replace("-", "−") for cell in cells),
+    ]
 
 
 def _table(header, rows):
     """Returns a table of ready HTML cells; the first of each row is its heading."""
     head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
     body = "".join(
-        f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{cell}</td>" for cell in row[1:])}</tr>' for row in rows
+        f'<tr><th scope="row">{row[0]}</th>{"".join(f"<td>{cell}</td>" for cell in row[1:])}</tr>'
+        for row in rows
     )
-    return f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return f'<div class="scroll" tabindex="0">{table}</div>'
 
 
 def _settings(comparison):

@@ -2,6 +2,7 @@
 
 import importlib.util
 import io
+import warnings
 
 from gptcli.analysis.figures import figure_data
 from gptcli.analysis.output import MARK
@@ -24,7 +25,11 @@ def to_png(comparison):
     from matplotlib.figure import Figure
 
     data = figure_data(comparison)
-    panels = [panel for panel in (_differences, _curves, _against_parameters, _against_flops, _heat_map) if panel(data)]
+    panels = [
+        panel
+        for panel in (_differences, _curves, _against_parameters, _against_flops, _heat_map)
+        if panel(data)
+    ]
     rows = (len(panels) + 1) // 2
     figure = Figure(figsize=(12, 4.6 * rows), dpi=150, layout="constrained")
     FigureCanvasAgg(figure)
@@ -35,7 +40,10 @@ def to_png(comparison):
         panel(data, axes)
         axes.spines[["top", "right"]].set_visible(False)
     file = io.BytesIO()
-    figure.savefig(file, format="png", metadata={"Software": MARK})
+    with warnings.catch_warnings():
+        # A symbol that the font lacks is drawn as a box, which says enough.
+        warnings.filterwarnings("ignore", message="Glyph")
+        figure.savefig(file, format="png", metadata={"Software": MARK})
     return file.getvalue()
 
 
@@ -45,13 +53,18 @@ def _text(value):
 
 
 def _differences(data, axes=None):
-    """Every group's difference to the baseline with its interval; without axes, whether there is anything to draw."""
+    """Every group's difference to the baseline; without axes, whether there is anything to draw."""
     groups = [group for group in data["groups"] if group["difference"] is not None]
     if axes is None:
         return bool(groups)
     for position, group in enumerate(groups):
         axes.errorbar(
-            group["difference"], position, xerr=group["difference_half_width"], fmt="o", color=group["colour"], capsize=3
+            group["difference"],
+            position,
+            xerr=group["difference_half_width"],
+            fmt="o",
+            color=group["colour"],
+            capsize=3,
         )
     axes.axvline(0, color="0.6", linewidth=1, linestyle="--")
     axes.set_yticks(range(len(groups)), [_text(group["label"]) for group in groups])
@@ -67,14 +80,20 @@ def _curves(data, axes=None):
         return bool(groups)
     for group in groups:
         curve = group["curve"]
-        axes.plot(curve["steps"], curve["mean"], color=group["colour"], linewidth=1.6, label=_text(group["label"]))
+        axes.plot(
+            curve["steps"], curve["mean"], color=group["colour"], linewidth=1.6, label=_text(group["label"])
+        )
         if None not in curve["half_width"]:
-            low, high = zip(*((m - h, m + h) for m, h in zip(curve["mean"], curve["half_width"], strict=True)), strict=True)
+            low, high = zip(
+                *((m - h, m + h) for m, h in zip(curve["mean"], curve["half_width"], strict=True)),
+                strict=True,
+            )
             axes.fill_between(curve["steps"], low, high, color=group["colour"], alpha=0.18, linewidth=0)
     axes.set_xlabel("step")
+    axes.set_ylim(data["curve_range"])
     axes.set_ylabel(f"{data['curve']} (nats)")
     axes.set_title("Learning curves, mean and 95 % band", loc="left")
-    axes.legend(frameon=False, fontsize="small", ncols=1 + (len(groups) > 8))
+    axes.legend(frameon=False, fontsize="small", ncols=1 + (len(groups) > 8), loc="upper right")
     return True
 
 
@@ -96,9 +115,15 @@ def _scatter(data, axes, key, words):
         )
         if len(groups) <= _MANY_LABELS:
             axes.annotate(
-                _text(group["label"]), (group[key], group["mean"]), xytext=(6, 5), textcoords="offset points", fontsize=8
+                _text(group["label"]),
+                (group[key], group["mean"]),
+                xytext=(6, 5),
+                textcoords="offset points",
+                fontsize=8,
             )
-    axes.set_xscale("log")
+    sizes = [group[key] for group in groups]
+    if max(sizes) > 4 * min(sizes):
+        axes.set_xscale("log")
     axes.margins(x=0.15)
     axes.set_xlabel(words)
     axes.set_ylabel(f"{data['metric']} (nats)")

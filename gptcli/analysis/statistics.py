@@ -25,8 +25,8 @@ class Summary:
 class Difference:
     """A group's mean minus the baseline's.
 
-    method: "paired" (over `pairs` seeds that both have), "welch" (fewer than two shared seeds) or "none" (no test
-    is possible; `reason` says why). p is the two-sided p value before any correction.
+    method: "paired" (over `pairs` seeds that both have), "welch" (fewer than two shared seeds) or "none" (no
+    test is possible; `reason` says why). p is the two-sided p value before any correction.
     """
 
     value: float | None
@@ -106,7 +106,7 @@ def _has_no_spread(values, scale):
 
 
 def holm(p_values):
-    """Returns the p values, in the given order, corrected for their number by Holm's step-down rule (1979)."""
+    """Returns the p values, in the given order, corrected by Holm's step-down rule (1979)."""
     order = sorted(range(len(p_values)), key=lambda index: p_values[index])
     corrected, running = [0.0] * len(p_values), 0.0
     for rank, index in enumerate(order):

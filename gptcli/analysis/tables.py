@@ -33,7 +33,8 @@ def against_words(group):
     """Returns a group's difference to the baseline with its interval and corrected p."""
     if group.against is None:
         return "-"
-    return f"{interval(group.against.value, group.against.half_width, signed=True)}  {p_words(group.holm_p)}".rstrip()
+    gap = interval(group.against.value, group.against.half_width, signed=True)
+    return f"{gap}  {p_words(group.holm_p)}".rstrip()
 
 
 def count(value):
@@ -50,12 +51,18 @@ def headline(comparison):
     """Returns one sentence: what is compared, over how many seeds and steps, on which corpus."""
     groups = comparison.groups
     seeds = sorted({len(group.values) for group in groups})
-    many = f"{seeds[0]} to {seeds[-1]} seeds" if len(seeds) > 1 else f"{seeds[0]} seed{'s' * (seeds[0] > 1)} each"
+    many = (
+        f"{seeds[0]} to {seeds[-1]} seeds"
+        if len(seeds) > 1
+        else f"{seeds[0]} seed{'s' * (seeds[0] > 1)} each"
+    )
     parts = [metric_words(comparison.metric), many]
     steps = {group.steps for group in groups}
     if len(steps) == 1 and None not in steps:
         parts.append(f"{count(steps.pop())} steps")
-    corpora = dict.fromkeys(str((run.info.get("corpus") or {}).get("name")) for group in groups for run in group.runs)
+    corpora = dict.fromkeys(
+        str((run.info.get("corpus") or {}).get("name")) for group in groups for run in group.runs
+    )
     parts.append(" and ".join(corpora))
     return f"{', '.join(parts)} (95 % intervals; {_method(groups)})"
 
@@ -72,8 +79,8 @@ def terminal_lines(comparison, width=None):
     """Returns the comparison's table, notes and left-out runs as printable lines.
 
     Args:
-        width: columns of the terminal; None keeps every column. When not even the needed columns fit, each group
-            gets lines of its own.
+        width: columns of the terminal; None keeps every column. When not even the needed columns fit, each
+            group gets lines of its own.
     """
     lines = [printable(headline(comparison)), ""]
     if not comparison.metric_is_default or comparison.metric != "full_val_loss":
@@ -126,7 +133,8 @@ def _columns(comparison):
     return {
         name: cells
         for name, cells in columns.items()
-        if name not in _DISPENSABLE or (set(cells) != {"-"} and not (name == "seeds" and len(set(cells)) == 1))
+        if name not in _DISPENSABLE
+        or (set(cells) != {"-"} and not (name == "seeds" and len(set(cells)) == 1))
     }
 
 
@@ -161,7 +169,9 @@ def _plain_group(group):
     gap, curve = group.against, group.curve
     return {
         "group": group.label,
-        "settings": {key: shown(value) if isinstance(value, tuple) else value for key, value in group.settings.items()},
+        "settings": {
+            key: shown(value) if isinstance(value, tuple) else value for key, value in group.settings.items()
+        },
         "seeds": [{"seed": seed, "value": value} for seed, value in group.values.items()],
         "runs": [str(run.path) for run in group.runs],
         **_numbers(group),
@@ -197,7 +207,7 @@ def _numbers(group):
 
 
 def to_csv(comparison):
-    """Returns one row per group; text that a spreadsheet would take for a formula is quoted with an apostrophe."""
+    """Returns one row per group; text that a spreadsheet would take for a formula gets an apostrophe."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     keys = list(comparison.names)
@@ -206,7 +216,13 @@ def to_csv(comparison):
     writer.writerow([*CSV_START.rstrip(",").split(","), *names, "method", "reading", *keys])
     for group, row in zip(comparison.groups, numbers, strict=True):
         method = group.against.method if group.against is not None else ""
-        cells = [group.label, comparison.metric, len(group.values), row["mean"], *(row[name] for name in names)]
+        cells = [
+            group.label,
+            comparison.metric,
+            len(group.values),
+            row["mean"],
+            *(row[name] for name in names),
+        ]
         cells += [method, group.reading, *(shown(group.settings[key]) for key in keys)]
         writer.writerow([_safe(cell) for cell in cells])
     return file.getvalue()

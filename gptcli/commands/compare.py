@@ -13,12 +13,16 @@ EXAMPLES = """examples:
 
 def add_arguments(parser):
     """Declares what the command takes."""
-    parser.add_argument("runs", nargs="+", metavar="RUN", help="run, sweep folder or glob of these; or latest")
+    parser.add_argument(
+        "runs", nargs="+", metavar="RUN", help="run, sweep folder or glob of these; or latest"
+    )
     parser.add_argument(
         "--by", action="append", default=[], metavar="KEY", help="group by this setting only (repeatable)"
     )
     parser.add_argument(
-        "--baseline", metavar="GROUP", help="group to compare with: its name or KEY=VALUE (default: the first)"
+        "--baseline",
+        metavar="GROUP",
+        help="group to compare with: its name or KEY=VALUE (default: the first)",
     )
     parser.add_argument(
         "--metric", choices=METRICS, help="loss to compare (default: full_val_loss when all runs have it)"

@@ -68,7 +68,7 @@ STEPS = (250, 500, 750, 1000)
 
 
 def write_run(folder, *, stage="4_10", seed=0, loss=2.0, changes=None, **info):
-    """Writes one run whose validation loss falls in a straight line from loss + 0.75 to loss, and returns its folder.
+    """Writes a run whose validation loss falls in a straight line by 0.75 to loss, and returns its folder.
 
     changes: dotted key -> value in the configuration; info: replaces keys of run.json.
     """
@@ -80,7 +80,11 @@ def write_run(folder, *, stage="4_10", seed=0, loss=2.0, changes=None, **info):
     for key, value in (changes or {}).items():
         group, leaf = key.split(".")
         config[group][leaf] = value
-    overrides = [f"stage={stage}", f"seed={seed}", *(f"{key}={value}" for key, value in (changes or {}).items())]
+    overrides = [
+        f"stage={stage}",
+        f"seed={seed}",
+        *(f"{key}={value}" for key, value in (changes or {}).items()),
+    ]
     record = {
         "format": 1,
         "version": "0.1.0",
@@ -123,7 +127,11 @@ def write_run(folder, *, stage="4_10", seed=0, loss=2.0, changes=None, **info):
     } | info
     (folder / "run.json").write_text(json.dumps(record), encoding="utf-8")
     curve = [
-        {"step": step, "val_loss": loss + (1000 - step) / 1000, "train_loss": loss - 0.1 + (1000 - step) / 1000}
+        {
+            "step": step,
+            "val_loss": loss + (1000 - step) / 1000,
+            "train_loss": loss - 0.1 + (1000 - step) / 1000,
+        }
         for step in STEPS
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in curve), encoding="utf-8")

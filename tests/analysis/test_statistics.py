@@ -30,7 +30,7 @@ def test_summary_of_too_little(values, expected):
 
 
 def test_paired_difference_by_hand():
-    # Gaps -1, -2, -3, -2: mean -2, variance 2/3, standard error sqrt(2/3)/2, t = -sqrt(24), 3 degrees of freedom.
+    # Gaps -1, -2, -3, -2: mean -2, variance 2/3, standard error sqrt(2/3)/2, t -sqrt(24), 3 degrees.
     gap = difference({1: 9.0, 2: 3.0, 3: 4.0, 4: 0.0}, {4: 2.0, 3: 7.0, 2: 5.0, 1: 10.0})
     assert (gap.value, gap.method, gap.pairs) == (-2.0, "paired", 4)
     assert gap.half_width == pytest.approx(T_3 * math.sqrt(2 / 3) / 2, rel=1e-6)

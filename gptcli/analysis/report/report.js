@@ -21,8 +21,9 @@
     return Object.assign({
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: "closest",
       font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: variable("--ink") },
-      margin: { l: 8, r: 12, t: 8, b: 8 }, height: narrow.matches ? 300 : 360,
+      margin: { l: 8, r: 12, t: narrow.matches ? 8 : 28, b: 8 }, height: narrow.matches ? 300 : 360,
       xaxis: merge(x), yaxis: merge(y),
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: variable("--soft"), activecolor: variable("--ink") },
       hoverlabel: { bgcolor: variable("--paper"), bordercolor: variable("--line"), font: { color: variable("--ink") } },
     }, more);
   }
@@ -56,7 +57,8 @@
         hovertemplate: "%{text}<extra></extra>",
       });
     });
-    draw("curves", traces, layout({ title: { text: "step" } }, { title: { text: plain(data.curve) + " (nats)" } }));
+    draw("curves", traces, layout({ title: { text: "step" } },
+      { title: { text: plain(data.curve) + " (nats)" }, range: data.curve_range }));
   }
 
   function differences() {
@@ -80,19 +82,21 @@
     const varied = new Set(groups.map((group) => group[name]).filter(Boolean)).size > 1;
     const traces = !varied ? [] : points.map((group) => ({
       type: "scatter", mode: groups.length <= 14 ? "markers+text" : "markers", x: [group[name]], y: [group.mean],
-      marker: { color: group.colour, size: 9 }, text: [short(group.label)], textposition: "top center",
+      marker: { color: group.colour, size: 9 }, text: ["\u2002" + short(group.label)], textposition: "middle right",
       textfont: { size: 11, color: variable("--soft") }, cliponaxis: false,
       error_y: { type: "data", array: [group.half_width || 0], thickness: 1.5, width: 4, color: group.colour },
       customdata: [plain(group.label) + "<br>" + group[name].toLocaleString("en", { maximumSignificantDigits: 4 }) +
         " " + words + "<br>" + interval(group.mean, group.half_width)],
       hovertemplate: "%{customdata}<extra></extra>",
     }));
-    const values = points.map((group) => Math.log10(group[name]));
+    const sizes = points.map((group) => group[name]);
+    const log = Math.max(...sizes) > 4 * Math.min(...sizes);
+    const values = log ? sizes.map(Math.log10) : sizes;
     const [low, high] = [Math.min(...values), Math.max(...values)];
-    const room = Math.max(0.12 * (high - low), 0.02);
+    const room = 0.14 * (high - low) || 0.05 * high;
     draw(name, traces, layout(
-      { title: { text: words }, type: "log", range: [low - room, high + room], nticks: 6,
-        tickformat: name === "parameters" ? "~s" : ".2~e" },
+      { title: { text: words }, type: log ? "log" : "linear", range: [low - room, high + room],
+        nticks: narrow.matches ? 4 : 6, tickangle: 0, tickformat: name === "parameters" ? "~s" : ".2~e" },
       { title: { text: plain(data.metric) + " (nats)" }, tickformat: ".3~f" }));
   }
 
@@ -105,7 +109,8 @@
     };
     draw("heat", map ? [trace] : [], map && layout(
       { title: { text: plain(map.x_name) }, tickvals: map.x.map((_, i) => i), ticktext: map.x.map(short), showgrid: false },
-      { title: { text: plain(map.y_name) }, tickvals: map.y.map((_, i) => i), ticktext: map.y.map(short), showgrid: false }));
+      { title: { text: plain(map.y_name) }, tickvals: map.y.map((_, i) => i), ticktext: map.y.map(short), showgrid: false,
+        autorange: "reversed" }));
   }
 
   function drawAll() {
