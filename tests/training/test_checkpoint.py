@@ -23,6 +23,12 @@ from gptcli.training.checkpoint import (
 )
 
 
+@pytest.fixture(autouse=True)
+def no_waiting_for_the_disk(monkeypatch):
+    """Neither an error nor a kill loses what is in the system's cache; what is flushed has a test of its own."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
 def _save(run, step, value=None, *, keep=0, best=False):
     value = float(step) if value is None else value
     model = {"w": torch.full((2, 3), value), "b": torch.full((3,), -value)}
@@ -69,6 +75,20 @@ def test_manifest_holds_the_sha256_and_size_of_each_file(tmp_path):
     for name in ("model.safetensors", "optimizer.safetensors", "random.safetensors", "state.json"):
         data = (path / name).read_bytes()
         assert files[name] == {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+
+
+def test_everything_is_on_the_disk_before_it_gets_its_name(tmp_path, monkeypatch):
+    events, replace = [], os.replace
+    monkeypatch.setattr(os, "fsync", lambda descriptor: events.append(os.fstat(descriptor).st_ino))
+    monkeypatch.setattr(os, "replace", lambda old, new: (events.append(str(new)), replace(old, new)))
+    path = _save(tmp_path, 1)
+    named = events.index(str(path))
+    assert {file.stat().st_ino for file in (path, *path.iterdir())} <= set(events[:named])
+    checkpoints = path.parent
+    pointer = events.index(str(checkpoints / "latest"))
+    assert checkpoints.stat().st_ino in events[named:pointer]
+    assert (checkpoints / "latest").stat().st_ino in events[named:pointer]
+    assert checkpoints.stat().st_ino in events[pointer:]
 
 
 def test_retention_keeps_the_newest_and_the_best(tmp_path):
