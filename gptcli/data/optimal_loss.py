@@ -8,8 +8,8 @@ distribution over beliefs after k characters, and with it the entropy of the nex
 entropy of functions of finite-state Markov chains", 1957, introduced the process of beliefs.)
 
 Nothing is sampled. Two approximations remain, both bounded. Beliefs that agree in every weight to 2^-40 count
-as the same: reading on does not increase the expected distance between two beliefs beyond twofold, so that k
-characters cost less than 1e-9 nats. Beliefs too improbable to matter may be left out; their total probability
+as the same: reading on at most doubles the expected distance between two beliefs, so that 256 characters cost
+less than 1e-6 nats. Beliefs too improbable to matter may be left out; their total probability
 is then reported.
 """
 

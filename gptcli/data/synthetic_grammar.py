@@ -1,9 +1,9 @@
 """The grammar of the synthetic play: speakers, words, and the slots that a speech goes through.
 
-Eight people speak. Each has a subject (love, war, trade or night), which fixes the nouns, the verbs and most of
-the adjectives, and a manner (thou or you), which fixes how others are addressed. All else is the same for everybody,
-so that a word either proves something about who is speaking or says nothing about it: few beliefs about the speaker
-are possible, and the best possible loss can be computed.
+Eight people speak. Each has a subject (love, war, trade or night), which fixes the nouns, the verbs and most
+of the adjectives, and a manner (thou or you), which fixes how others are addressed. All else is the same for
+everybody, so that a word either proves something about who is speaking or says nothing about it: few beliefs
+about the speaker are possible, and the best possible loss can be computed.
 """
 
 import math
@@ -71,8 +71,8 @@ _QUALITIES = {
 _SHARED_QUALITIES = "good old poor noble young"
 _STATES = "weary merry content undone mad proud afraid lost alone here"
 _EXCLAMATIONS = (
-    "Alas! Come, Dear friends, Enough! Farewell; Gently! Ha! In truth, Joy! Kneel! Look: Marry, Nay, Oh, Peace! "
-    "Quick! Run! Stay! Up! Vexing news! Well, Yes, Zounds!"
+    "Alas! Come, Dear friends, Enough! Farewell; Gently! Ha! In truth, Joy! Kneel! Look: Marry, Nay, Oh, "
+    "Peace! Quick! Run! Stay! Up! Vexing news! Well, Yes, Zounds!"
 )
 _OATHS = {"love": "By Cupid, ", "war": "By Mars, ", "trade": "By my beard, ", "night": "By starlight, "}
 _VOCATIVES = {"thou": ["Sweet fool, ", "Good fellow, "], "you": ["Great lord, ", "Gentle sir, "]}
