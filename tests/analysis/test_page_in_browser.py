@@ -50,7 +50,9 @@ class Browser:
             return json.load(answer)["value"]
 
     def open(self, path, width, height):
-        self._ask("POST", "/window/rect", {"width": width, "height": height})
+        # A window cannot be as narrow as a phone; the viewport can.
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
+        self._command("Emulation.setDeviceMetricsOverride", size)
         self.requested()  # what the browser's own first page asked for
         self._ask("POST", "/url", {"url": path.as_uri()})
 
@@ -71,11 +73,10 @@ class Browser:
 
     def emulate(self, scheme):
         features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self._ask(
-            "POST",
-            "/goog/cdp/execute",
-            {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}},
-        )
+        self._command("Emulation.setEmulatedMedia", {"features": features})
+
+    def _command(self, name, parameters):
+        return self._ask("POST", "/goog/cdp/execute", {"cmd": name, "params": parameters})
 
     def close(self):
         self._ask("DELETE", "")
@@ -139,6 +140,7 @@ def test_figures_are_drawn_in_silence(browser, page, width, height):
     assert count(browser, "flops", ".scatterlayer path.yerror") == 4
     assert count(browser, "differences", ".scatterlayer path.point") == 3
     assert count(browser, "heat", ".heatmaplayer image, .heatmaplayer text") >= 4
+    assert browser.run("return window.innerWidth") == width
     assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
     assert browser.run("return document.title") == "Comparison against num_layers=1 num_heads=2"
     assert browser.console() == []

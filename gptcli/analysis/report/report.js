@@ -71,7 +71,7 @@
       hovertemplate: "%{text}<extra></extra>",
     }));
     draw("differences", traces, layout(
-      { title: { text: "nats, 95 % interval; left is better" }, zeroline: true, zerolinecolor: variable("--soft") },
+      { title: { text: narrow.matches ? "nats; left is better" : "nats, 95 % interval; left is better" }, zeroline: true, zerolinecolor: variable("--soft") },
       { tickvals: rows.map((_, row) => row), ticktext: rows.map((group) => short(group.label)), showgrid: false,
         range: [rows.length - 0.5, -0.5] },
       { height: Math.max(narrow.matches ? 300 : 360, 60 + 24 * rows.length) }));
@@ -96,7 +96,8 @@
     const room = 0.14 * (high - low) || 0.05 * high;
     draw(name, traces, layout(
       { title: { text: words }, type: log ? "log" : "linear", range: [low - room, high + room],
-        nticks: narrow.matches ? 4 : 6, tickangle: 0, tickformat: name === "parameters" ? "~s" : ".2~e" },
+        // On a logarithmic axis D2 marks 1, 2 and 5, and 1 only the powers of ten.
+        dtick: log ? (high - low > 2 ? 1 : "D2") : null, nticks: narrow.matches ? 4 : 6, tickangle: 0, tickformat: name === "parameters" ? "~s" : ".2~e" },
       { title: { text: plain(data.metric) + " (nats)" }, tickformat: ".3~f" }));
   }
 
