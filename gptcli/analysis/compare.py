@@ -185,6 +185,8 @@ def _notes(grouping, results, left_out):
     for result in results:
         notes += _notes_on(result)
     notes += warnings(grouping.groups)
+    if lonely := [result.label for result in results if len(result.values) == 1]:
+        notes.append(f"one seed only ({', '.join(lonely)}): no claim can be made; run more seeds")
     if left_out:
         notes.append(
             f"{_many(len(left_out), 'run')} left out (failed, not finished or without the metric); "

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import importlib.util
 import json
+import re
 import shlex
 from html import escape
 from importlib import resources
@@ -20,6 +21,7 @@ from gptcli.training.files import UnreadableFile, read_regular
 SAMPLE_CHARACTERS = 1500
 SAMPLE_BYTES = 2**28
 _NAMED = 6
+_QUOTED_STAGE = re.compile(r"^stage='(\w+)'$")
 _MARKS = {"better": "▼", "worse": "▲", "identical": "="}
 
 
@@ -47,6 +49,7 @@ def to_html(comparison):
         title=text(f"Comparison against {baseline}"),
         style=(parts / "report.css").read_text(encoding="utf-8"),
         headline=text(_sentence(headline(comparison))),
+        heading=_heading(comparison),
         baseline=text(baseline),
         findings=_findings(comparison),
         notes=_notes(comparison),
@@ -78,6 +81,12 @@ def _policy(*scripts):
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data: blob:; "
         "base-uri 'none'; form-action 'none'"
     )
+
+
+def _heading(comparison):
+    baseline = text(comparison.groups[comparison.baseline].label)
+    words = "What each change bought against" if len(comparison.groups) > 1 else "What was measured for"
+    return f'{words} <span class="name">{baseline}</span>'
 
 
 def _sentence(words):
@@ -224,7 +233,8 @@ def command_line(run):
 
 def _quoted(word):
     """Returns word quoted for a shell; control characters need bash's $'...' to survive being copied."""
-    word = str(word)
+    # Stage names are stored quoted for Hydra; the command line takes them as they are.
+    word = _QUOTED_STAGE.sub(r"stage=\1", str(word))
     if printable(word) == word:
         return shlex.quote(word)
     escaped = "".join(_ansi_c(character) for character in word)

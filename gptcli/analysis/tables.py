@@ -130,6 +130,9 @@ def _columns(comparison):
         f"against {groups[comparison.baseline].label}": [against_words(group) for group in groups],
         "reading": [group.reading if group.against is not None else "-" for group in groups],
     }
+    if len(groups) == 1:
+        for name in ("steps to baseline", f"against {groups[0].label}", "reading"):
+            del columns[name]
     return {
         name: cells
         for name, cells in columns.items()

@@ -54,6 +54,7 @@ def test_one_seed_makes_no_claim(make_run):
     result = compare([make_run(stage="4_7", loss=2.2), make_run(stage="4_9", loss=1.0)])
     assert result.groups[1].reading == "no claim: one seed"
     assert result.groups[1].against.value == pytest.approx(-1.2)
+    assert any("one seed only (4_7, 4_9): no claim can be made" in note for note in result.notes)
 
 
 def test_other_seeds_fall_back_to_welch(make_run):

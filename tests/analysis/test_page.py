@@ -137,6 +137,11 @@ def test_commands_come_back_from_a_shell(make_run):
     assert shlex.split(command_line(make_run(overrides=words))) == ["gptcli", "train", *words]
 
 
+def test_stage_names_lose_the_quotes_that_hydra_needs(make_run):
+    command = command_line(make_run(overrides=["stage='4_7'", "stage.title='4_7'"]))
+    assert command == "gptcli train stage=4_7 'stage.title='\"'\"'4_7'\"'\"''"
+
+
 def test_control_characters_come_back_from_bash(make_run):
     words = ["data.path=/a\nb'\\\x1b[31m\u202e"]
     command = command_line(make_run(overrides=words)).replace("gptcli train ", "printf %s ")

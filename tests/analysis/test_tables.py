@@ -68,6 +68,11 @@ def test_narrow_terminals_lose_columns_never_the_result(comparison, width):
     )
 
 
+def test_one_group_is_compared_with_nothing(make_run):
+    lines = terminal_lines(compare([make_run(seed=1), make_run(seed=2, loss=2.1)]))
+    assert "no differences tested" in lines[0] and "against" not in lines[2] and "reading" not in lines[2]
+
+
 def test_metric_that_was_asked_for_is_named(make_run):
     lines = terminal_lines(compare([make_run(seed=1), make_run(seed=2, loss=2.1)], metric="train_loss"))
     assert lines[1] == "metric train_loss (asked for)"
