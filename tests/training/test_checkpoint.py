@@ -25,7 +25,7 @@ from gptcli.training.checkpoint import (
 
 @pytest.fixture(autouse=True)
 def no_waiting_for_the_disk(monkeypatch):
-    """Neither an error nor a kill loses what is in the system's cache; what is flushed has a test of its own."""
+    """Neither an error nor a kill loses what is in the system's cache; flushing has its own test."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
