@@ -102,7 +102,8 @@ def _measure(loaded, tokens, floor, corpus_name, arguments):
         "loss_by_position": result.by_position,
     }
     if floor is not None:
-        facts |= {"floor": floor(block_size), "above_floor": result.loss - floor(block_size)}
+        best = floor(loaded.config.model.context_length)
+        facts |= {"floor": best, "above_floor": result.loss - best}
     return facts
 
 

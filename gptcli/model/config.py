@@ -34,3 +34,8 @@ class ModelConfig:
     position: str = _one_of("none", "learned", "sinusoidal")
     dropout: float = _at_least(0.0, below=1.0)
     dropout_placement: str = _one_of("sublayer", "everywhere")
+
+    @property
+    def context_length(self):
+        """How many symbols a prediction can depend on: all of the block with attention, the newest one without."""
+        return self.block_size if self.num_layers and self.attention != "none" else 1

@@ -161,19 +161,21 @@ def header_lines(config, corpus, parameters, where, path):
     return lines
 
 
-def finish_lines(run, corpus, path, seconds):
-    """Returns the last lines of a finished run: its losses and the commands that go on from here."""
+def finish_lines(run, floor, tokenizer, path, seconds):
+    """Returns the last lines of a finished run: its losses and the commands that go on from here.
+
+    Args:
+        floor: the best possible loss with the model's context, or None where it is not known.
+    """
     progress, full = run.progress, run.full_split
     loss = f"done  validation loss {full.loss:.4f} ± {full.standard_error:.4f} on the whole split"
     best = f" (best {progress.best_val_loss:.4f} at step {progress.best_step})" if progress.best_val_loss else ""
     where = shlex.quote(str(path))
-    prompt = sample_prompt(corpus.tokenizer)
     lines = [f"{loss}{best}   {full.bits_per_character:.3f} bits per character   in {duration(seconds)}"]
-    if corpus.floor is not None:
-        floor = corpus.floor(run.config.model.block_size)
+    if floor is not None:
         lines.append(f"      the best possible loss on this corpus with this context is {floor:.4f}")
     lines.append(f"      tensorboard --logdir {where}")
-    lines.append(f"      gptcli generate {where} --prompt {printable(shlex.quote(prompt))}")
+    lines.append(f"      gptcli generate {where} --prompt {printable(shlex.quote(sample_prompt(tokenizer)))}")
     return lines
 
 

@@ -187,7 +187,6 @@ def _run(config, directory, recorder, corpus, fixed_windows):
 
 def _initial_info(config, workplace, engine, provenance):
     corpus = workplace.corpus
-    floor = corpus.floor(config.model.block_size) if corpus.floor else None
     return {
         "status": "running",
         "reason": None,
@@ -203,7 +202,7 @@ def _initial_info(config, workplace, engine, provenance):
             "characters": len(corpus.train) + len(corpus.validation),
             "notes": list(corpus.notes),
         },
-        "floor": floor,
+        "floor": None,
         "step": 0,
         "steps": config.trainer.steps,
         "tokens": 0,
@@ -264,14 +263,15 @@ def _conclude(run, trainer, interruption, console, corpus, seconds):
         console.say(f"stopped at step {trainer.done} by {interruption.name}; saved")
         console.say(f"      gptcli resume {run.directory.path}")
     else:
-        _end(run, "finished", None)
-        for line in finish_lines(run, corpus, run.directory.path, seconds):
+        floor = corpus.floor(run.config.model.context_length) if corpus.floor else None
+        _end(run, "finished", None, floor=floor)
+        for line in finish_lines(run, floor, corpus.tokenizer, run.directory.path, seconds):
             console.say(line)
 
 
-def _end(run, status, reason):
+def _end(run, status, reason, **more):
     run.recorder.close()
-    run.directory.update_info(status=status, reason=reason, skipped_steps=run.progress.skipped_steps)
+    run.directory.update_info(status=status, reason=reason, skipped_steps=run.progress.skipped_steps, **more)
 
 
 def _sampler(runs, engine, tokenizer):
