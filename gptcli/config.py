@@ -81,6 +81,7 @@ class TrainerConfig:
     checkpoint_every: int = _number(minimum=1)
     keep_checkpoints: int = _number(minimum=0)
     log_every: int = _number(minimum=1)
+    diagnostics: bool
     sample_every: int = _number(minimum=0)
     sample_tokens: int = _number(minimum=1, maximum=100_000)
     sample_prompts: tuple[str, ...]

@@ -63,12 +63,16 @@ class Recorder:
     def record(self, step, **values):
         """Records numbers measured at a step; a name that is not in TAGS goes into metrics.jsonl only.
 
+        A value may be a dict of numbers and dicts; TensorBoard shows it under NAME/KEY/KEY.
+
         In metrics.jsonl a number that is not finite is null, so that every line is strict JSON.
         """
         self._step = step
         line = {"step": step, **{name: _json_number(value) for name, value in values.items()}}
         self._metrics.write(_line(line))
-        self._events.scalars(step, {TAGS[name]: value for name, value in values.items() if name in TAGS})
+        scalars = {TAGS[name]: value for name, value in values.items() if name in TAGS}
+        groups = {name: value for name, value in values.items() if isinstance(value, dict)}
+        self._events.scalars(step, scalars | _flat(groups, separator="/"))
 
     def samples(self, step, samples):
         """Records (prompt, text) pairs; text is what is shown, the prompt included where it shall be seen.
@@ -148,14 +152,16 @@ def _is_number(value):
 
 
 def _json_number(value):
+    if isinstance(value, dict):
+        return {key: _json_number(inner) for key, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _flat(values, prefix=""):
+def _flat(values, prefix="", separator="."):
     flat = {}
     for key, value in values.items():
         if isinstance(value, dict):
-            flat.update(_flat(value, f"{prefix}{key}."))
+            flat.update(_flat(value, f"{prefix}{key}{separator}", separator))
         elif isinstance(value, (list, tuple)):
             flat[prefix + key] = ", ".join(map(str, value))
         else:

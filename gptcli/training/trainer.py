@@ -9,6 +9,7 @@ import time
 import torch
 
 from gptcli.training.checkpoint import CheckpointNotSaved
+from gptcli.training.diagnostics import diagnose, diagnostic_batch
 from gptcli.training.divergence import describe_nonfinite
 from gptcli.training.evaluation import split_loss
 from gptcli.training.schedule import learning_rate
@@ -36,6 +37,10 @@ class Trainer:
         self.console, self.interruption, self.sampler = console, interruption, sampler
         self.settings = runs[0].config.trainer
         self.reads_every_loss = engine.device.type == "cpu"
+        self.diagnostic_batch = None
+        if self.settings.diagnostics:
+            batch = diagnostic_batch(corpus.train, runs[0].config.model.block_size)
+            self.diagnostic_batch = [tokens.to(engine.device) for tokens in batch]
         self.hopeless_loss = _HOPELESS * math.log(max(2, corpus.tokenizer.vocabulary_size))
         self._started = time.perf_counter()
         self._training_seconds = 0.0
@@ -183,6 +188,8 @@ class Trainer:
             values["batch_loss"] = batch_loss
         if self._training_seconds:
             values["tokens_per_second"] = self._tokens_timed / self._training_seconds
+        if self.diagnostic_batch:
+            values["diagnostics"] = diagnose(self.engine.model(member), *self.diagnostic_batch)
         return values
 
     def _record(self, run, values):

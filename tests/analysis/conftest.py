@@ -45,6 +45,7 @@ CONFIG = {
         "checkpoint_every": 1000,
         "keep_checkpoints": 1,
         "log_every": 100,
+        "diagnostics": False,
         "sample_every": 0,
         "sample_tokens": 100,
         "sample_prompts": ["A"],
