@@ -194,3 +194,16 @@ def provenance_yaml(composed):
 def sweep_directory_path(composed):
     """Returns the folder that hydra.sweep.dir names."""
     return _hydra_value(composed, "sweep.dir")
+
+
+def chosen_launcher(composed):
+    """Returns how the jobs of a sweep are run: basic (each in a process of its own) or ensemble (batched together).
+
+    Raises:
+        UserError: hydra/launcher or hydra/sweeper names anything else.
+    """
+    choices = composed.hydra.runtime.choices
+    for group, known in (("hydra/launcher", ("basic", "ensemble")), ("hydra/sweeper", ("basic",))):
+        if choices[group] not in known:
+            raise UserError(f"{group}={choices[group]} is not one of {', '.join(known)}")
+    return choices["hydra/launcher"]

@@ -43,7 +43,8 @@ def group_values(group, extra_directories=()):
 def config_groups(extra_directories=()):
     """Returns the names of the config groups."""
     folders = [config_directory(), *map(Path, extra_directories)]
-    return sorted({path.name for folder in folders for path in folder.iterdir() if path.is_dir()})
+    found = {path.name for folder in folders for path in folder.iterdir() if path.is_dir()}
+    return sorted(found - {"hydra"})
 
 
 def check_stage(name, extra_directories=()):

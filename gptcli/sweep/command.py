@@ -5,7 +5,7 @@ import time
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from gptcli.composition import compose, sweep_directory_path
+from gptcli.composition import chosen_launcher, compose, sweep_directory_path
 from gptcli.errors import UserError
 from gptcli.sweep.jobs import compose_jobs
 from gptcli.sweep.record import read_record, summary_lines, write_record
@@ -22,10 +22,11 @@ def run_sweep(overrides, config_directories=()):
     jobs = compose_jobs(overrides, config_directories)
     plain = next(job for job in jobs if job.config)
     _, composed = compose(plain.overrides, config_directories=config_directories)
+    ensemble = chosen_launcher(composed) == "ensemble"
     _preload([job.config for job in jobs if job.config])
     directory = _create_directory(Path(sweep_directory_path(composed)), overrides)
     atomic_write_text(directory / "multirun.yaml", plain.hydra_yaml)
-    return _run(directory, jobs)
+    return _run(directory, jobs, ensemble)
 
 
 def resume_sweep(directory):
@@ -43,7 +44,7 @@ def resume_sweep(directory):
     _preload([job.config for job in jobs if job.status == "waiting"])
     kept = sum(job.status == "finished" for job in jobs)
     print_safely(f"{kept} of {len(jobs)} jobs are kept")
-    return _run(directory, jobs)
+    return _run(directory, jobs, ensemble=False)
 
 
 def _make_resumable(path):
@@ -81,7 +82,7 @@ def _create_directory(path, overrides):
         raise UserError(f"cannot make the folder {path}: {error.strerror}") from None
 
 
-def _run(directory, jobs):
+def _run(directory, jobs, ensemble):
     """Runs the waiting jobs and reports; returns 0, 1 when a job failed, or 128 + signal."""
     interruption = Interruption()
     with RunLock(directory), interruption.listening():
@@ -90,7 +91,7 @@ def _run(directory, jobs):
                 note_failure(directory / job.name, job.reason)
                 _report(job, jobs)
         write_record(directory, jobs)
-        _run_waiting(directory, jobs, interruption)
+        _run_waiting(directory, jobs, interruption, ensemble)
         write_record(directory, jobs)
     for line in summary_lines(directory, jobs):
         print_safely(printable(line))
@@ -100,21 +101,23 @@ def _run(directory, jobs):
     return 1 if any(job.status == "failed" for job in jobs) else 0
 
 
-def _run_waiting(directory, jobs, interruption):
+def _run_waiting(directory, jobs, interruption, ensemble):
     waiting = [job for job in jobs if job.status == "waiting"]
     if not waiting:
         return
     import gptcli.training.session  # noqa: F401  (imported before forking, so that jobs start at once)
 
     workers = _worker_count(waiting)
+    groups = _groups(directory, waiting, workers, ensemble)
     stops = waiting[0].config.sweep.stop_on_failure
     running, told = [], False
-    while (waiting or running) and not (interruption and not running):
+    while (groups or running) and not (interruption and not running):
         failed = stops and any(job.status == "failed" for job in jobs)
-        while waiting and len(running) < workers and not interruption and not failed:
-            job = waiting.pop(0)
-            job.status = "running"
-            running.append(Worker(job, directory, workers))
+        while groups and len(running) < workers and not interruption and not failed:
+            group = groups.pop(0)
+            for job in group:
+                job.status = "running"
+            running.append(Worker(group, directory, workers))
         if not running:
             return
         ended = wait([worker.sentinel for worker in running], timeout=0.5)
@@ -122,11 +125,22 @@ def _run_waiting(directory, jobs, interruption):
             worker.collect()
             running.remove(worker)
             write_record(directory, jobs)
-            _report(worker.job, jobs)
+            for job in worker.jobs:
+                _report(job, jobs)
         if interruption and not told:
             told = True
             for worker in running:
                 worker.stop()
+
+
+def _groups(directory, waiting, workers, ensemble):
+    """Returns lists of jobs that one process trains: new ones together in an ensemble, one alone otherwise."""
+    if not ensemble:
+        return [[job] for job in waiting]
+    from gptcli.sweep.ensemble import group_jobs
+
+    begun = [job for job in waiting if (directory / job.name / "run.json").exists()]
+    return group_jobs([job for job in waiting if job not in begun], workers) + [[job] for job in begun]
 
 
 def _worker_count(jobs):

@@ -14,22 +14,19 @@ _STATUSES = ("finished", "interrupted", "failed")
 
 
 class Worker:
-    """A process that trains one job, and what became of it.
+    """A process that trains one job, or several as one, and what became of them.
 
     Args:
         directory: the sweep's.
         workers: processes that train at the same time.
     """
 
-    def __init__(self, job, directory, workers):
-        self.job, self.path = job, directory / job.name
+    def __init__(self, jobs, directory, workers):
+        self.jobs, self.directory = jobs, directory
         # A forked child has torch and the corpus already; where that is not to be had, a fresh one imports them.
         forks = "fork" in multiprocessing.get_all_start_methods() and sys.platform != "darwin" and not _has_cuda()
         context = multiprocessing.get_context("fork" if forks else "spawn")
-        arguments = (
-            job.config, self.path, job.overrides, job.settings_yaml, job.hydra_yaml, job.number, workers, os.getpid()
-        )
-        self.process = context.Process(target=_train, args=arguments, daemon=True)
+        self.process = context.Process(target=_train, args=(jobs, directory, workers, os.getpid()), daemon=True)
         self.process.start()
 
     @property
@@ -43,16 +40,18 @@ class Worker:
             os.kill(self.process.pid, signal.SIGTERM)
 
     def collect(self):
-        """Takes the outcome of an ended process into the job."""
+        """Takes the outcome of an ended process into its jobs."""
         self.process.join()
         code = self.process.exitcode
-        if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            hint = " (out of memory?)" if name == "SIGKILL" else ""
-            note_failure(self.path, f"the process was ended by {name}{hint}", only_if_running=True)
-        elif code:
-            note_failure(self.path, f"the process ended with status {code}", only_if_running=True)
-        collect_result(self.job, self.path)
+        for job in self.jobs:
+            path = self.directory / job.name
+            if code is not None and code < 0:
+                name = signal.Signals(-code).name
+                hint = " (out of memory?)" if name == "SIGKILL" else ""
+                note_failure(path, f"the process was ended by {name}{hint}", only_if_running=True)
+            elif code:
+                note_failure(path, f"the process ended with status {code}", only_if_running=True)
+            collect_result(job, path)
 
 
 def _has_cuda():
@@ -60,23 +59,30 @@ def _has_cuda():
     return torch is not None and torch.cuda.is_available()
 
 
-def _train(config, path, overrides, settings_yaml, hydra_yaml, number, workers, parent):
-    """Trains or resumes one job; every outcome ends up in the run's own directory."""
+def _train(jobs, directory, workers, parent):
+    """Trains new jobs together, or resumes one; every outcome ends up in the runs' own directories."""
     from gptcli.training.interruption import JobInterruption
     from gptcli.training.session import Provenance, resume, train_new
 
     interruption = JobInterruption(parent)
+    paths = [directory / job.name for job in jobs]
     try:
-        if (path / "run.json").exists():
-            resume(path, interruption, quiet=True)
+        if len(jobs) == 1 and (paths[0] / "run.json").exists():
+            resume(paths[0], interruption, quiet=True, workers=workers)
         else:
-            sweep = {"directory": path.parent.name, "job": number}
-            provenance = Provenance(overrides, settings_yaml, hydra_yaml, sweep)
-            train_new([config], [path], [provenance], interruption, quiet=True, workers=workers)
-    except (UserError, RunError) as error:
-        note_failure(path, str(error))
+            provenances = [
+                Provenance(
+                    job.overrides, job.settings_yaml, job.hydra_yaml, {"directory": directory.name, "job": job.number}
+                )
+                for job in jobs
+            ]
+            configs = [job.config for job in jobs]
+            train_new(configs, paths, provenances, interruption, quiet=True, workers=workers)
     except BaseException as error:
-        note_failure(path, f"{type(error).__name__}: {error}", traceback.format_exc())
+        expected = isinstance(error, (UserError, RunError))
+        reason = str(error) if expected else f"{type(error).__name__}: {error}"
+        for path in paths:
+            note_failure(path, reason, "" if expected else traceback.format_exc())
     sys.stdout.flush()
     os._exit(0)
 

@@ -110,6 +110,11 @@ class Console:
         return duration((self.steps - done) / rate) if rate else "?"
 
 
+def warn(text):
+    """Prints one line on standard error."""
+    print_safely(f"warning: {printable(text)}", sys.stderr)
+
+
 def print_safely(text, stream=None, bar=None):
     """Prints a line; a reader that has gone away is no reason to stop."""
     stream = stream or sys.stdout

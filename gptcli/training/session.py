@@ -10,7 +10,7 @@ from gptcli.errors import UserError
 from gptcli.generation import Sampling, generate
 from gptcli.training.batches import TrainingBatches
 from gptcli.training.checkpoint import NoCheckpoint, newest_good_checkpoint
-from gptcli.training.console import Console, finish_lines, header_lines
+from gptcli.training.console import Console, finish_lines, header_lines, warn
 from gptcli.training.evaluation import FixedWindows, WalkthroughWindows
 from gptcli.training.lock import RunLock
 from gptcli.training.recorder import Recorder
@@ -49,12 +49,12 @@ def train_new(configs, paths, provenances, interruption, *, quiet=False, workers
             stack.enter_context(RunLock(directory.path))
             directory.write_hydra(provenance.config_yaml, provenance.hydra_yaml, provenance.overrides)
             directory.write_info(_initial_info(config, workplace, engine, provenance))
-            recorder = Recorder(directory, hyperparameters(config))
+            recorder = Recorder(directory, hyperparameters(config), report=warn)
             runs.append(_run(config, directory, recorder, workplace.corpus, evaluation_windows))
         return _train(runs, engine, workplace, interruption, quiet)
 
 
-def resume(path, interruption, *, steps=None, data_path=None, quiet=False):
+def resume(path, interruption, *, steps=None, data_path=None, quiet=False, workers=1):
     """Goes on with a run where its newest good checkpoint left it, and returns the run.
 
     Raises:
@@ -64,7 +64,8 @@ def resume(path, interruption, *, steps=None, data_path=None, quiet=False):
     with RunLock(directory.path):
         info = directory.read_info()
         config, checkpoint, notes = _resumable(directory, info, steps, data_path)
-        workplace = prepare([config], steps_left=config.trainer.steps - (checkpoint.step if checkpoint else 0))
+        steps_left = config.trainer.steps - (checkpoint.step if checkpoint else 0)
+        workplace = prepare([config], steps_left=steps_left, workers=workers)
         _check_same_corpus(info, workplace.corpus)
         engine = build([config], workplace)
         done = checkpoint.step if checkpoint else 0
@@ -157,7 +158,8 @@ def _reopened_recorder(directory, config, done, steps_before):
     extended = done == steps_before and done > 0
     scheduled = label % config.trainer.log_every == 0 or label % config.trainer.eval_every == 0
     purge_step = label if extended and not scheduled else label + 1
-    return Recorder(directory, hyperparameters(config), purge_step=max(0, purge_step) if done else 0)
+    purge_step = max(0, purge_step) if done else 0
+    return Recorder(directory, hyperparameters(config), purge_step=purge_step, report=warn)
 
 
 def hyperparameters(config):
@@ -271,7 +273,12 @@ def _conclude(run, trainer, interruption, console, corpus, seconds):
 
 def _end(run, status, reason, **more):
     run.recorder.close()
-    run.directory.update_info(status=status, reason=reason, skipped_steps=run.progress.skipped_steps, **more)
+    try:
+        run.directory.update_info(
+            status=status, reason=reason, skipped_steps=run.progress.skipped_steps, **more
+        )
+    except OSError as error:
+        run.failure = run.failure or f"run.json could not be updated: {error.strerror or error}"
 
 
 def _sampler(runs, engine, tokenizer):
