@@ -49,28 +49,14 @@ def run(arguments):
 
 def _tokens(loaded, arguments):
     """Returns the corpus's name, the symbols to measure on, and the corpus's floor when known."""
-    import dataclasses
-
-    from gptcli.data.corpus import load_corpus
-    from gptcli.errors import UserError
+    from gptcli.training.loading import load_corpus_of
 
     if arguments.data_path:
         from gptcli.data.text import read_text
 
         text = read_text(arguments.data_path).text
         return arguments.data_path, loaded.tokenizer.encode(text, hint="the model's vocabulary lacks it"), None
-    data = loaded.config.data
-    if data.name == "auto":
-        data = dataclasses.replace(data, name=loaded.corpus["name"])
-    corpus = load_corpus(data)
-    if corpus.sha256 != loaded.corpus["sha256"]:
-        from gptcli.data.tokenizer import describe_difference
-
-        difference = describe_difference(loaded.tokenizer, corpus.tokenizer)
-        raise UserError(
-            f"{corpus.name} is not the corpus that the run was trained on: its sha256 is {corpus.sha256[:12]}...,"
-            f" the run's {loaded.corpus['sha256'][:12]}...{'; ' + difference if difference else ''}"
-        )
+    corpus = load_corpus_of(loaded)
     return corpus.name, getattr(corpus, arguments.split), corpus.floor
 
 

@@ -1,4 +1,4 @@
-"""What happens inside a model: gradient norms by layer and parameter group, the residual stream's scale by depth."""
+"""What happens inside a model: gradient norms by layer and group, the residual stream's scale by depth."""
 
 import contextlib
 
@@ -26,7 +26,7 @@ def diagnostic_batch(tokens, block_size):
 
 
 def diagnose(model, x, y):
-    """Returns {"gradient_norm": {layer: {group: norm}}, "residual_rms": {place: root mean square}} of a model.
+    """Returns {"gradient_norm": {layer: {group: norm}}, "residual_rms": {place: root mean square}}.
 
     The model is to be in evaluation mode: the loss is then free of dropout and draws no random numbers. Its
     parameters' .grad stay as they are.
@@ -55,8 +55,9 @@ def diagnose(model, x, y):
 def gradient_norms(gradients):
     """Returns {layer: {group: Euclidean norm}} of gradients by parameter name.
 
-    Layers are embeddings, block_1, block_2, ... and output. A block's groups are query, key, value, projection,
-    expand, contract, extra (both extra projections) and norm (both normalizations), as far as it has them.
+    Layers are embeddings, block_1, block_2, ... and output. A block's groups are query, key, value,
+    projection, expand, contract, extra (both extra projections) and norm (both normalizations), as far as it
+    has them.
     """
     squares = {}
     for name, gradient in gradients.items():

@@ -1,9 +1,10 @@
 """A trained model brought back from its run, with nothing in the files trusted."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gptcli.config import from_dict
-from gptcli.data.tokenizer import CharacterTokenizer
+from gptcli.data.corpus import load_corpus
+from gptcli.data.tokenizer import CharacterTokenizer, describe_difference
 from gptcli.errors import RunError, UserError
 from gptcli.model.gpt import GPT
 from gptcli.model.parameters import parameter_shapes
@@ -42,6 +43,26 @@ def load_model(reference, device="cpu"):
         raise RunError(f"{checkpoint.path} does not describe a model: {error}") from error
     model = _model_with(config.model, tokenizer.vocabulary_size, checkpoint)
     return LoadedModel(model.to(device).eval(), tokenizer, config, checkpoint.step, corpus, notes)
+
+
+def load_corpus_of(loaded):
+    """Returns the Corpus that a LoadedModel was trained on.
+
+    Raises:
+        UserError: what is there now under that name is another text.
+        RunError: it cannot be read or downloaded.
+    """
+    data = loaded.config.data
+    if data.name == "auto":
+        data = replace(data, name=loaded.corpus["name"])
+    corpus = load_corpus(data)
+    if corpus.sha256 != loaded.corpus["sha256"]:
+        difference = describe_difference(loaded.tokenizer, corpus.tokenizer)
+        raise UserError(
+            f"{corpus.name} is not the corpus that the run was trained on: its sha256 is {corpus.sha256[:12]}...,"
+            f" the run's {loaded.corpus['sha256'][:12]}...{'; ' + difference if difference else ''}"
+        )
+    return corpus
 
 
 def _model_with(config, vocabulary_size, checkpoint):
