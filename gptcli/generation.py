@@ -31,55 +31,93 @@ class Sampling:
             raise UserError(f"top-p {self.top_p} must be above 0 and at most 1")
 
 
+# Up to this context a whole window costs hardly more than its newest symbol, so prompts of any lengths go side by side.
+_SHORT_CONTEXT = 32
+
+
 @torch.inference_mode()
-def generate(model, prompt, tokens, sampling, seeds, *, cached=True):
+def generate(model, prompts, tokens, sampling, seeds, *, cached=True):
     """Yields the next symbol of each row, (row,), tokens times.
 
-    A row is one continuation of prompt; its random numbers depend on its own seed alone, so a text does not change
-    with the number of texts drawn beside it. The context is the last block_size symbols. While the text fits into the
-    context, earlier positions' keys and values are reused; past it every symbol's position moves with each new one, so
-    learned positions make them stale and the window is computed anew.
+    A row continues its own prompt with random numbers of its own seed, so a text does not change with the texts drawn
+    beside it. The context is the last block_size symbols. While a text fits into the context, earlier positions' keys
+    and values are reused; past it every symbol's position moves with each new one, so learned positions make them stale
+    and the window is computed anew.
 
     Args:
-        prompt: list of symbol ids, at least one.
+        prompts: one list of symbol ids a row, none empty; of one length where the model's context is long.
         seeds: one whole number a row.
     Raises:
         UserError: the model puts out values that are not finite.
     """
     was_training = model.training
     model.eval()
-    device = model.token_embedding.weight.device
+    device, block_size = model.token_embedding.weight.device, model.config.block_size
     uniform = torch.stack([_uniform(tokens, seed) for seed in seeds]).to(device)  # (row, tokens)
-    text = torch.tensor([prompt[-model.config.block_size :]] * len(seeds), device=device)  # (row, time)
-    reader = _Reader(model, len(seeds), cached)
+    windows = _Windows([prompt[-block_size:] for prompt in prompts], block_size, device)
+    reader = _Reader(model, windows, cached and model.config.attention != "none" and block_size > _SHORT_CONTEXT)
     for index in range(tokens):
-        symbols = draw(reader.next_logits(text), sampling, uniform[:, index])
-        text = torch.cat((text, symbols[:, None]), dim=1)[:, -model.config.block_size - 1 :]
+        symbols = draw(reader.next_logits(), sampling, uniform[:, index])
+        windows.add(symbols)
         yield symbols
     model.train(was_training)
+
+
+def continuations(model, prompts, tokens, sampling, seeds):
+    """Returns the tokens symbols that follow each prompt, list of list; prompts may have any lengths."""
+    if model.config.block_size <= _SHORT_CONTEXT or len({len(prompt) for prompt in prompts}) == 1:
+        drawn = list(generate(model, prompts, tokens, sampling, seeds))
+        return torch.stack(drawn, 1).tolist() if prompts else []
+    rows = zip(prompts, seeds, strict=True)
+    return [continuations(model, [prompt], tokens, sampling, [seed])[0] for prompt, seed in rows]
 
 
 def _uniform(tokens, seed):
     return torch.rand(tokens, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-class _Reader:
-    """Computes the logits after the newest symbol, through caches as long as they hold."""
+class _Windows:
+    """The newest block_size symbols of each row, from the left; what stands right of a row's end is not looked at."""
 
-    def __init__(self, model, rows, cached):
-        self.model = model
-        uses_cache = cached and model.config.attention != "none"
-        self.caches = empty_caches(model, rows) if uses_cache else None
+    def __init__(self, prompts, block_size, device):
+        self.block_size = block_size
+        self.symbols = torch.zeros(len(prompts), block_size, dtype=torch.long, device=device)
+        for row, prompt in enumerate(prompts):
+            self.symbols[row, : len(prompt)] = torch.tensor(prompt, device=device)
+        self.lengths = torch.tensor([len(prompt) for prompt in prompts], device=device)
+        self.rows = torch.arange(len(prompts), device=device)
+        self.longest = int(self.lengths.max())
+        self.full = False  # whether an earlier symbol of some row has had to go
+
+    def add(self, symbols):
+        """Adds one symbol to each row."""
+        overfull = self.lengths == self.block_size
+        if self.longest == self.block_size:
+            self.full = True
+            self.symbols = torch.where(overfull[:, None], self.symbols.roll(-1, 1), self.symbols)
+        self.lengths = (self.lengths + 1).clamp_max(self.block_size)
+        self.symbols[self.rows, self.lengths - 1] = symbols
+        self.longest = min(self.longest + 1, self.block_size)
+
+
+class _Reader:
+    """Computes the logits after each row's newest symbol, through caches as long as they hold."""
+
+    def __init__(self, model, windows, cached):
+        self.model, self.windows = model, windows
+        same_length = bool((windows.lengths == windows.longest).all())
+        self.caches = empty_caches(model, len(windows.rows)) if cached and same_length else None
         self.read = 0
 
-    def next_logits(self, text):
-        """Returns the logits (row, vocabulary) of the symbol after text (row, time)."""
-        block_size = self.model.config.block_size
-        if self.caches and text.shape[1] <= block_size and self.read < block_size:
-            logits = self.model(text[:, self.read :], self.caches)
-            self.read = text.shape[1]
-            return logits[:, -1]
-        return self.model(text[:, -block_size:])[:, -1]
+    def next_logits(self):
+        """Returns the logits (row, vocabulary) of the symbol after each row."""
+        windows = self.windows
+        if self.caches and not windows.full:
+            logits = self.model(windows.symbols[:, self.read : windows.longest], self.caches)[:, -1]
+            self.read = windows.longest
+            return logits
+        logits = self.model(windows.symbols[:, : windows.longest])
+        return logits[windows.rows, windows.lengths - 1]
 
 
 def draw(logits, sampling, uniform):

@@ -89,7 +89,7 @@ def _continue(loaded, prompt, arguments, sampling, seed):
         print(f"note: the model sees the prompt's last {loaded.config.model.block_size} characters", file=sys.stderr)
     seeds = [(seed + number) % 2**63 for number in range(arguments.samples)]
     ids = tokenizer.encode(start).tolist()
-    drawn = generate(loaded.model, ids, arguments.tokens, sampling, seeds)
+    drawn = generate(loaded.model, [ids] * len(seeds), arguments.tokens, sampling, seeds)
     if arguments.samples == 1 and not arguments.json:
         _write(printable(shown, keep_newlines=True))
         for symbol in drawn:

@@ -7,7 +7,7 @@ import time
 from gptcli.config import from_dict, to_dict
 from gptcli.data.windows import WalkthroughSampler
 from gptcli.errors import UserError
-from gptcli.generation import Sampling, generate
+from gptcli.generation import Sampling, continuations
 from gptcli.training.batches import TrainingBatches
 from gptcli.training.checkpoint import NoCheckpoint, newest_good_checkpoint
 from gptcli.training.console import Console, finish_lines, header_lines, warn
@@ -285,15 +285,12 @@ def _sampler(runs, engine, tokenizer):
     """Returns the function that draws the sample texts of a run at a step."""
 
     def sample(member, step):
-        config = runs[member].config
-        model, texts = engine.model(member), []
-        for index, prompt in enumerate(config.trainer.sample_prompts):
-            known, _ = tokenizer.known(prompt)
-            ids = tokenizer.encode(known or tokenizer.symbols[0]).tolist()
-            # Random numbers of their own, so that samples never move the training's.
-            seed = (config.seed * 1_000_003 + step * 101 + index) % 2**63
-            drawn = generate(model, ids, config.trainer.sample_tokens, Sampling(), [seed])
-            texts.append((known or tokenizer.symbols[0], tokenizer.decode([int(one[0]) for one in drawn])))
-        return texts
+        settings, seed = runs[member].config.trainer, runs[member].config.seed
+        prompts = [tokenizer.known(prompt)[0] or tokenizer.symbols[0] for prompt in settings.sample_prompts]
+        # Random numbers of their own, so that samples never move the training's.
+        seeds = [(seed * 1_000_003 + step * 101 + index) % 2**63 for index in range(len(prompts))]
+        ids = [tokenizer.encode(prompt).tolist() for prompt in prompts]
+        texts = continuations(engine.model(member), ids, settings.sample_tokens, Sampling(), seeds)
+        return [(prompt, tokenizer.decode(text)) for prompt, text in zip(prompts, texts, strict=True)]
 
     return sample
