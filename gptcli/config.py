@@ -91,6 +91,7 @@ class TrainerConfig:
     precision: str = _word("auto", "fp32", "bf16")
     threads: int | str = _word("auto", also="a number of threads", minimum=1, maximum=1024)
     compile: bool | str = _word("auto", also="true or false")
+    profile: bool
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,17 @@ def setting_keys(kind=Config, prefix=""):
         keys.append(prefix + item.name)
         if dataclasses.is_dataclass(item.type):
             keys += setting_keys(item.type, f"{prefix}{item.name}.")
+    return keys
+
+
+def text_keys(kind=Config, prefix=""):
+    """Returns the dotted keys of the settings that are free text, such as names and paths."""
+    keys = set()
+    for item in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(item.type):
+            keys |= text_keys(item.type, f"{prefix}{item.name}.")
+        elif item.type in (str, str | None) and "words" not in item.metadata:
+            keys.add(prefix + item.name)
     return keys
 
 
@@ -287,6 +299,8 @@ def _check_number(value, key, metadata):
     }
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{key}={value} is not a finite number")
+    if abs(value) > 2**53:
+        raise UserError(f"{key}={_shown(value)} is too large")
     for name, (holds, words) in bounds.items():
         bound = metadata.get(name)
         if bound is not None and not holds(bound):

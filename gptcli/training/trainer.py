@@ -12,6 +12,7 @@ from gptcli.training.checkpoint import CheckpointNotSaved
 from gptcli.training.diagnostics import diagnose, diagnostic_batch
 from gptcli.training.divergence import describe_nonfinite
 from gptcli.training.evaluation import split_loss
+from gptcli.training.profiling import StepProfiler
 from gptcli.training.schedule import learning_rate
 
 # Guessing costs ln(vocabulary); no run that learns is ever this many times worse, and one that is will not come back.
@@ -42,6 +43,7 @@ class Trainer:
             batch = diagnostic_batch(corpus.train, runs[0].config.model.block_size)
             self.diagnostic_batch = [tokens.to(engine.device) for tokens in batch]
         self.hopeless_loss = _HOPELESS * math.log(max(2, corpus.tokenizer.vocabulary_size))
+        self.profiler = StepProfiler(runs[0].directory.path, console.say) if self.settings.profile else None
         self._started = time.perf_counter()
         self._training_seconds = 0.0
         self._tokens_timed = 0
@@ -61,6 +63,8 @@ class Trainer:
             self._advance(self._next_event())
             if self.done < self.settings.steps and not self.interruption:
                 self._event()
+        if self.profiler:
+            self.profiler.close()
         if self.done < self.settings.steps:
             for member, run in self._alive():
                 self._save(member, run, best=False)
@@ -105,6 +109,8 @@ class Trainer:
             learning_rate(self.done, run.config.optimizer.learning_rate, run.config.schedule, self.settings.steps)
             for run in self.runs
         ]
+        if self.profiler:
+            self.profiler.step()
         losses, norms = self.engine.step(x, y, rates)
         self.rates, self.norms = rates, norms
         for run in self.runs:
