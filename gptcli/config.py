@@ -137,6 +137,15 @@ def from_dict(data):
     return _convert_group(data, Config, "")
 
 
+def model_from_dict(data):
+    """Returns the ModelConfig that plain data describes, whatever else a run of another version was set to.
+
+    Raises:
+        UserError: as from_dict.
+    """
+    return _convert_group(data, ModelConfig, "model.")
+
+
 def setting_keys(kind=Config, prefix=""):
     """Returns every dotted key of the schema, groups included."""
     keys = []

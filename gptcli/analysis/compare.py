@@ -7,7 +7,7 @@ from gptcli.analysis.comparability import check_group, mismatch, vocabulary, war
 from gptcli.analysis.flops import flops_per_token
 from gptcli.analysis.grouping import find_baseline, group_runs, varying
 from gptcli.analysis.statistics import Difference, Summary, difference, holm, reading, summarize
-from gptcli.config import from_dict
+from gptcli.config import model_from_dict
 from gptcli.errors import UserError
 
 
@@ -171,7 +171,7 @@ def _common(runs, key):
 
 def _flops_per_token(run):
     try:
-        model = from_dict(run.config).model
+        model = model_from_dict(run.config.get("model"))
     except UserError:
         # Written by another version, or damaged: everything else can still be compared.
         return None
