@@ -1,9 +1,10 @@
-"""From what a user types to a typed configuration: Hydra composes, with the names of stages protected from its grammar.
+"""From what a user types to a typed configuration: Hydra composes, with stage names protected from its grammar.
 
 Hydra reads 4_10 as the number 410 wherever it is not quoted, so stage names are quoted before it sees them.
 """
 
 import contextlib
+import dataclasses
 import re
 import secrets
 from pathlib import Path
@@ -14,14 +15,15 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from gptcli.config import from_dict, nearest, setting_keys, unknown_key
+from gptcli.config import from_dict, nearest, setting_keys, text_keys, unknown_key
 from gptcli.errors import UserError
 from gptcli.stages import check_stage, config_directory, config_groups, default_groups, group_values
 
-_STAGE_NAME = re.compile(r"""(?<!['"\w.*?\[\]])(\d+_\d+)(?!['"\w.*?])""")
+# A quoted string, to be left alone, or a bare stage name in a list or a call.
+_STAGE_WORD = re.compile(r"""'(?:\\.|[^'])*'|"(?:\\.|[^"])*"|(?<![\w.*?])(\d+_\d+)(?![\w.*?])""")
 _OVERRIDE = re.compile(r"(?P<prefix>\+\+|\+|~)?(?P<key>[\w./]+)(?P<package>@[\w.:]+)?(?P<rest>=.*)?$", re.DOTALL)
 
 
@@ -72,7 +74,7 @@ def _prepared(override, multirun, config_directories):
         raise UserError(f"{override!r} is not KEY=VALUE")
     key, prefix, rest = match["key"], match["prefix"] or "", match["rest"]
     if key.split(".")[0] == "hydra" or key.startswith("hydra/"):
-        return override
+        return _prepared_for_hydra(override, key, rest)
     if rest is None and prefix != "~":
         raise UserError(f"{override!r} is not KEY=VALUE")
     groups = config_groups(config_directories)
@@ -89,8 +91,10 @@ def _prepared(override, multirun, config_directories):
 def _prepared_value(head, key, value, groups, multirun, config_directories):
     if key == "data.path" and (Path(value).exists() or not _parses(f"{key}={value}")):
         return head + quoted(value)
-    text = head + (_STAGE_NAME.sub(r"'\1'", value) if key == "stage" else value)
+    text = head + (_STAGE_WORD.sub(_stage_quoted, value) if key == "stage" else value)
     parsed = _parse(text)
+    if key in text_keys() and isinstance(parsed.value(), (bool, int, float)):
+        return head + quoted(value)  # a name such as 1e5 stays as it was typed
     if parsed.is_sweep_override() and not multirun:
         raise UserError(f"{key}={value} names several values; sweep over them with: gptcli train -m ...")
     if key in groups:
@@ -100,6 +104,30 @@ def _prepared_value(head, key, value, groups, multirun, config_directories):
         for choice in choices:
             _check_choice(key, choice, config_directories)
     return text
+
+
+def _stage_quoted(word):
+    return f"'{word[1]}'" if word[1] else word[0]
+
+
+def _prepared_for_hydra(override, key, rest):
+    """Returns an override of Hydra's own node, whose keys Hydra itself does not check when they are added."""
+    from hydra.conf import HydraConf
+
+    node, parts = OmegaConf.structured(HydraConf), key.split(".")
+    for index, part in enumerate(parts[1:], 1):
+        if not isinstance(node, DictConfig) or not dataclasses.is_dataclass(OmegaConf.get_type(node)):
+            break
+        if part not in node.keys():  # noqa: SIM118 (a key without a value yet counts, too)
+            siblings = [".".join([*parts[:index], str(one)]) for one in node]
+            raise UserError(f"unknown key {key}{nearest(key, siblings)}")
+        node = node._get_node(part)
+    if key in ("hydra.run.dir", "hydra.sweep.dir") and rest:
+        value = rest[1:]
+        # A folder's name is text, whatever Hydra's grammar would make of it.
+        if not _parses(f"{key}={value}") or isinstance(_parse(f"{key}={value}").value(), (bool, int, float)):
+            return f"{key}={quoted(value, interpolated=True)}"
+    return override
 
 
 def _parse(text):
@@ -121,7 +149,11 @@ def _parses(text):
 def _choices(parsed, key, config_directories):
     value = parsed.value()
     if isinstance(value, Glob):
-        return value.filter(group_values(key, config_directories))
+        include, exclude = (
+            [getattr(pattern, "text", pattern) for pattern in patterns]
+            for patterns in (value.include, value.exclude)
+        )
+        return Glob(include, exclude).filter(group_values(key, config_directories))
     if parsed.is_sweep_override():
         return [str(one).strip("'\"") for one in parsed.sweep_string_iterator()]
     return [str(value)]
@@ -132,7 +164,7 @@ def _check_choice(group, choice, config_directories):
         check_stage(choice, config_directories)
         return
     values = group_values(group, config_directories)
-    if choice not in values and choice not in ("null", "None"):
+    if choice not in values:
         raise UserError(f"{group}={choice} is not one of {', '.join(values)}{nearest(choice, values)}")
 
 
@@ -146,10 +178,10 @@ def _unknown_group(key, groups):
     return UserError(f"unknown key {key}{hint}" if hint else f"unknown key {key}; the groups are {', '.join(groups)}")
 
 
-def quoted(text):
-    """Returns text as a literal of Hydra's override grammar."""
+def quoted(text, *, interpolated=False):
+    """Returns text as a literal of Hydra's override grammar; interpolated leaves ${...} to be resolved."""
     escaped = re.sub(r"\\+(?=')|\\+$", lambda found: found[0] * 2, text).replace("'", "\\'")
-    return "'" + escaped.replace("${", "\\${") + "'"
+    return "'" + (escaped if interpolated else escaped.replace("${", "\\${")) + "'"
 
 
 def _search_path(directories):

@@ -14,9 +14,10 @@ def _dot(a, b):
 
 
 def _naive_head(x, query_matrix, key_matrix, value_matrix):
-    """One causal head on x (time, embedding), one number at a time; returns (time, head_size) as nested lists."""
+    """One causal head on x (time, embedding), number by number; returns (time, head_size) as nested lists."""
     queries, keys, values = (
-        [[_dot(row, position) for row in matrix] for position in x] for matrix in (query_matrix, key_matrix, value_matrix)
+        [[_dot(row, position) for row in matrix] for position in x]
+        for matrix in (query_matrix, key_matrix, value_matrix)
     )
     out = []
     for time, query in enumerate(queries):
@@ -32,7 +33,7 @@ def _naive_head(x, query_matrix, key_matrix, value_matrix):
 
 
 def _matrices(attention, head):
-    """The query, key and value matrix (head_size, embedding) of a head, found by the documented layout of qkv."""
+    """A head's query, key and value matrix (head_size, embedding), by the documented layout of qkv."""
     width, size = attention.qkv.weight.shape[1], attention.head_size
     return [
         attention.qkv.weight.detach()[kind * width + head * size : kind * width + (head + 1) * size]
@@ -101,7 +102,7 @@ def test_one_query_against_many_keys_is_the_last_row():
 
 
 def test_dropout_by_head_draws_as_separate_heads_do():
-    """The step files have one nn.Dropout in each head, so their masks come head by head and not row by row."""
+    """The step files have one nn.Dropout in each head, so masks come head by head and not row by row."""
     attention = CausalSelfAttention(6, 3, False, dropout=0.5, dropout_by_head=True).train()
     x = torch.randn(4, 5, 6)
     torch.manual_seed(11)
@@ -110,7 +111,8 @@ def test_dropout_by_head_draws_as_separate_heads_do():
     heads = []
     for head in range(3):
         query, key, value = (x @ matrix.T for matrix in _matrices(attention, head))
-        scores = (query @ key.transpose(1, 2) / math.sqrt(2)).masked_fill(torch.ones(5, 5).triu(1) == 1, -math.inf)
+        scores = query @ key.transpose(1, 2) / math.sqrt(2)
+        scores = scores.masked_fill(torch.ones(5, 5).triu(1) == 1, -math.inf)
         heads.append(torch.nn.Dropout(0.5)(scores.softmax(-1)) @ value)
     torch.testing.assert_close(out, torch.cat(heads, dim=-1))
 

@@ -47,7 +47,8 @@ def test_a_changed_token_moves_no_earlier_logit(name, data):
     time = data.draw(st.integers(2, 8))
     tokens = data.draw(st.lists(st.integers(0, SYMBOLS - 1), min_size=time, max_size=time))
     place = data.draw(st.integers(1, time - 1))
-    changed = [*tokens[:place], (tokens[place] + data.draw(st.integers(1, SYMBOLS - 1))) % SYMBOLS, *tokens[place + 1 :]]
+    other = (tokens[place] + data.draw(st.integers(1, SYMBOLS - 1))) % SYMBOLS
+    changed = [*tokens[:place], other, *tokens[place + 1 :]]
     with torch.no_grad():
         before, after = MODELS[name](torch.tensor([tokens, changed]))
     assert torch.equal(before[:place], after[:place])
