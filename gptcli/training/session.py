@@ -64,8 +64,7 @@ def resume(path, interruption, *, steps=None, data_path=None, quiet=False, worke
     with RunLock(directory.path):
         info = directory.read_info()
         config, checkpoint, notes = _resumable(directory, info, steps, data_path)
-        steps_left = config.trainer.steps - (checkpoint.step if checkpoint else 0)
-        workplace = prepare([config], steps_left=steps_left, workers=workers)
+        workplace = prepare([config], workers=workers)
         _check_same_corpus(info, workplace.corpus)
         engine = build([config], workplace)
         done = checkpoint.step if checkpoint else 0

@@ -34,7 +34,7 @@ class Workplace:
         return f"{self.device}{threads}, {self.precision}{', compiled' if self.compiled else ''}"
 
 
-def prepare(configs, *, steps_left=None, workers=1):
+def prepare(configs, *, workers=1):
     """Returns the Workplace of runs that share a corpus and a shape.
 
     Args:
@@ -56,9 +56,7 @@ def prepare(configs, *, steps_left=None, workers=1):
     tokens_per_step = first.trainer.batch_size * first.model.block_size * len(configs)
     threads, _ = choose_threads(first.trainer.threads, parameters, tokens_per_step, workers)
     torch.set_num_threads(threads)
-    compiled, reason = choose_compile(
-        first, device, vocabulary_size, members=len(configs), steps_left=steps_left or first.trainer.steps
-    )
+    compiled, reason = choose_compile(first, device, vocabulary_size, members=len(configs))
     return Workplace(corpus, device, precision, threads, compiled, (reason,) if reason else ())
 
 
