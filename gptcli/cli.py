@@ -19,6 +19,7 @@ COMMANDS = {
     "eval": "loss of a run on the whole split, with its standard error",
     "generate": "text from a run",
     "compare": "runs side by side, with error bars",
+    "inspect": "what each head attends to and is worth; gradients and activations by depth",
     "bench": "speed of a configuration on this machine",
     "runs": "find runs, with their status and result",
     "data": "list, fetch or locate corpora",

@@ -44,7 +44,7 @@ def stream_scales(model, x):
 
 @torch.no_grad()
 def dead_units(model, x):
-    """Returns {block number: share of its ReLU units that are zero everywhere in x (windows, time)}."""
+    """Returns {"block_1": share of its ReLU units that are zero everywhere in x (windows, time)}."""
     alive, handles = {}, []
 
     def watch(number, expand):
@@ -63,4 +63,4 @@ def dead_units(model, x):
     finally:
         for handle in handles:
             handle.remove()
-    return {number: 1.0 - float(units.double().mean()) for number, units in alive.items()}
+    return {f"block_{number}": 1.0 - float(units.double().mean()) for number, units in alive.items()}
