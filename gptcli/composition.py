@@ -65,6 +65,7 @@ def prepare(overrides, *, multirun=False, config_directories=()):
     Raises:
         UserError: a key, group value or stage does not exist, or a sweep is given without -m.
     """
+    _check_directories(config_directories)
     return [_prepared(override, multirun, config_directories) for override in overrides]
 
 
@@ -99,6 +100,9 @@ def _prepared_value(head, key, value, groups, multirun, config_directories):
         raise UserError(f"{key}={value} names several values; sweep over them with: gptcli train -m ...")
     if key in groups:
         choices = _choices(parsed, key, config_directories)
+        if not choices:
+            known = ", ".join(group_values(key, config_directories))
+            raise UserError(f"{key}={value} matches nothing; use one of {known}")
         if isinstance(parsed.value(), Glob):
             text = head + ",".join(quoted(choice) for choice in choices)
         for choice in choices:
@@ -174,7 +178,7 @@ def _leaf_keys():
 
 
 def _unknown_group(key, groups):
-    hint = nearest(key, groups)
+    hint = nearest(key, [*groups, "seed"])
     return UserError(f"unknown key {key}{hint}" if hint else f"unknown key {key}; the groups are {', '.join(groups)}")
 
 
@@ -184,10 +188,14 @@ def quoted(text, *, interpolated=False):
     return "'" + (escaped if interpolated else escaped.replace("${", "\\${")) + "'"
 
 
-def _search_path(directories):
+def _check_directories(directories):
     for directory in directories:
         if not Path(directory).is_dir():
             raise UserError(f"--config-dir {directory} is not a folder")
+
+
+def _search_path(directories):
+    _check_directories(directories)
     return "[" + ",".join(quoted(f"file://{Path(directory).resolve()}") for directory in directories) + "]"
 
 

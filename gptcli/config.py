@@ -282,7 +282,8 @@ def _to_str(value):
 def _expected(kinds, metadata):
     words = {int: "a whole number", float: "a number", bool: "true or false", str: "text", type(None): "null"}
     if metadata.get("words"):
-        return " or ".join([", ".join(metadata["words"])] + ([metadata["also"]] if metadata.get("also") else []))
+        named = ", ".join(metadata["words"])
+        return f"{named} or {metadata['also']}" if metadata.get("also") else f"one of {named}"
     return " or ".join(words[kind] for kind in kinds)
 
 
