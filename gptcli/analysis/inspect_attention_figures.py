@@ -27,16 +27,16 @@ def maps_size(facts):
         return None
     maps = facts["attention"]["maps"]
     inches = _map_inches(facts)
-    return max(6.0, len(maps[0]) * (inches + 0.35) + 0.9), len(maps) * (inches + 0.55) + 1.0
+    return len(maps[0]) * (inches + 0.35) + 1.0, len(maps) * (inches + 0.55) + 1.0
 
 
 def _map_inches(facts):
-    characters = len(facts["attention"]["text"]["characters"])
-    return min(_MOST_INCHES, max(1.5, 0.26 * characters))
+    characters, heads = len(facts["attention"]["text"]["characters"]), facts["num_heads"]
+    return min(_MOST_INCHES, max(0.26 * characters, min(3.6, 9.0 / heads), 1.2))
 
 
 def draw_maps(figure, facts):
-    """Draws the weights of all heads: blocks downwards, heads across; in each map queries down, keys across."""
+    """Draws every head's weights: blocks downwards, heads across; in a map queries down, keys across."""
     from matplotlib.colors import PowerNorm
 
     attention = facts["attention"]
@@ -59,7 +59,7 @@ def draw_maps(figure, facts):
     bar.outline.set_visible(False)
     figure.suptitle(
         f"Attention weights: each row is a character that looks back ({_plain(text['source'])});"
-        " right of each title what the head is worth",
+        "\nright of each title what the head is worth: the loss without it, minus the loss",
         fontsize=10,
         x=0.01,
         ha="left",

@@ -4,16 +4,8 @@ import io
 import warnings
 
 from gptcli.analysis.inspect_attention_figures import draw_maps, draw_measures, maps_size, measures_size
-from gptcli.analysis.inspect_depth_figures import (
-    depth_size,
-    draw_depth,
-    draw_gradients,
-    draw_stream,
-    draw_worth,
-    gradients_size,
-    stream_size,
-    worth_size,
-)
+from gptcli.analysis.inspect_flow_figures import draw_gradients, draw_stream, gradients_size, stream_size
+from gptcli.analysis.inspect_loss_figures import depth_size, draw_depth, draw_worth, worth_size
 from gptcli.analysis.inspect_output import MARK
 from gptcli.terminal import printable
 

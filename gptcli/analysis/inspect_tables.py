@@ -57,9 +57,9 @@ def _heads(facts, width):
     rows.append(["even", "-", *_measure_cells(attention["uniform"])])
     explanation = (
         "heads (block.head): what each is worth (the loss without it, minus the loss), the entropy of its"
-        " weights in nats and against an even spread, their mean distance in characters, and the share of them on the"
-        " place itself, the place before, earlier places with the same character, first characters of a line,"
-        " spaces, colons"
+        " weights in nats and against an even spread, their mean distance in characters, and the share of"
+        " them on the place itself, the place before, earlier places with the same character, first"
+        " characters of a line, spaces, colons"
     )
     return [*_wrapped(explanation, width), *fitted(rows, ["head", "worth", *_HEAD_COLUMNS.values()], width)]
 

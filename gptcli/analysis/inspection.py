@@ -50,8 +50,7 @@ def inspect(loaded, corpus, records, *, text=None, split="validation", windows=N
         "notes": notes_on(loaded.config.model),
         "attention": _attention(loaded, x, shown),
         "ablation": ablate(model, x, y),
-        **_compared_with_initial(loaded, corpus, x),
-        "training": logged_diagnostics(records),
+        **_compared_with_initial(loaded, corpus, x, records),
         "loss_by_depth": by_depth,
         "loss_by_position": by_position,
     }
@@ -128,15 +127,18 @@ def _attention(loaded, x, shown):
     return {"text": shown, "maps": maps, "heads": heads, "uniform": uniform}
 
 
-def _compared_with_initial(loaded, corpus, x):
-    """Returns gradient norms, stream scales and dead units of the model, and of itself before training."""
+def _compared_with_initial(loaded, corpus, x, records):
+    """Returns gradient norms, stream scales and dead units of the model, before training and on the way."""
     initial = build_model(loaded.config, loaded.tokenizer.vocabulary_size).eval()
     batch = diagnostic_batch(corpus.train, loaded.config.model.block_size)
+    before, after = diagnose(initial, *batch), diagnose(loaded.model, *batch)
+    logged = logged_diagnostics(records)
     moments = {"initial": initial, "checkpoint": loaded.model}
     return {
-        "gradient_norm": {when: diagnose(model, *batch)["gradient_norm"] for when, model in moments.items()},
+        "gradient_norm": {"initial": before["gradient_norm"], "checkpoint": after["gradient_norm"]},
         "residual_rms": {when: stream_scales(model, x) for when, model in moments.items()},
         "dead_relu_share": {when: dead_units(model, x) for when, model in moments.items()},
+        "training": [{"step": 0, **before}, *logged] if logged else [],
     }
 
 
