@@ -5,8 +5,8 @@ from pathlib import Path
 
 from gptcli.model.parameters import parameter_count
 
-# Starting and joining a thread costs about 20 microseconds; one pays from about ten times that in arithmetic, at the
-# 50 to 100 GFLOP/s of one core.
+# Starting and joining a thread costs about 20 microseconds; one pays from about ten times that in arithmetic,
+# at the 50 to 100 GFLOP/s of one core.
 _OPERATIONS_PER_THREAD = 2e7
 # What a process needs before it holds a model: the interpreter, torch and a corpus.
 _BYTES_PER_PROCESS = 500e6
@@ -37,8 +37,7 @@ def choose_threads(setting, parameters, tokens_per_step, workers=1):
 def jobs_at_once(configs):
     """Returns how many jobs of a sweep run side by side: sweep.workers, or as many as cores and memory allow.
 
-    Jobs on one thread each waste nothing at joining threads, so a job is given a core and no more, unless memory
-    runs out first.
+    Jobs on one thread each waste nothing at joining threads, so each is given one core.
     """
     first = configs[0]
     if first.sweep.workers != "auto":

@@ -1,0 +1,54 @@
+"""Whether training steps are compiled (trainer.compile), and the one line that says why."""
+
+import os
+
+from gptcli.data.cache import user_cache_directory
+from gptcli.training.device import choose_precision
+from gptcli.training.engine import why_not_natively
+from gptcli.training.native.library import NoLibrary, find_compiler, load_library
+
+# Compiling the kernels takes about 3 seconds, once a machine; they save 3 milliseconds or more a step.
+_STEPS_THAT_PAY_KERNELS = 1000
+# torch.compile takes about a minute for a model of ordinary depth, and saves most on a GPU.
+_STEPS_THAT_PAY_TORCH = 2000
+
+
+def choose_compile(config, device, vocabulary_size, members=1):
+    """Returns whether to compile, and why in one line ("" when there is nothing to say).
+
+    The choice depends on settings alone, not on what is cached or on steps already done: a resumed run then
+    computes what the uninterrupted one would have, to the last bit.
+
+    Args:
+        config: the Config; device: torch.device; members: models trained together.
+    """
+    setting, steps = config.trainer.compile, config.trainer.steps * members
+    if setting is False:
+        return False, ""
+    precision = choose_precision(config.trainer.precision, device)
+    has_seeds = config.recipe.name != "walkthrough"
+    obstacle = why_not_natively(config.model, vocabulary_size, precision, device, has_seeds)
+    if obstacle is None:
+        if setting == "auto" and steps < _STEPS_THAT_PAY_KERNELS:
+            return False, ""
+        return _kernels(asked_for=setting is True)
+    if setting == "auto" and (device.type != "cuda" or steps < _STEPS_THAT_PAY_TORCH):
+        # On a CPU torch.compile was no faster than plain autograd at any size that was measured.
+        return False, ""
+    return _torch_compile(obstacle)
+
+
+def _kernels(asked_for):
+    try:
+        load_library()
+    except NoLibrary as error:
+        return False, f"steps are not compiled, which is slower: {error}"
+    return True, "steps run in compiled kernels" if asked_for else ""
+
+
+def _torch_compile(obstacle):
+    if find_compiler() is None:
+        return False, "steps are not compiled: torch.compile needs a C++ compiler, and there is none"
+    # Compiled code outlives the temporary directory that is torch's default.
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(user_cache_directory() / "inductor"))
+    return True, f"steps run through torch.compile (not the project's kernels: {obstacle})"

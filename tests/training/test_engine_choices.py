@@ -1,0 +1,101 @@
+"""Which threads and whether to compile: rules that depend on settings alone."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from gptcli.model.config import ModelConfig
+from gptcli.training import compile_choice, threads
+from gptcli.training.native.library import NoLibrary
+
+CONFIG = {
+    "block_size": 8, "embedding_dim": 32, "lm_head": True, "num_layers": 3, "num_heads": 4,
+    "attention": "multi_head", "feed_forward": "relu",
+    "residual": True, "extra_projection": False, "norm": "layer_norm",
+    "norm_placement": "pre", "final_norm": True, "position": "learned", "dropout": 0.0,
+    "dropout_placement": "sublayer",
+}  # fmt: skip
+CPU = torch.device("cpu")
+
+
+def config_with(compile="auto", steps=10_000, precision="fp32", recipe="default", workers="auto", **model):
+    trainer = SimpleNamespace(compile=compile, steps=steps, precision=precision, batch_size=32, device="cpu")
+    return SimpleNamespace(
+        model=ModelConfig(**(CONFIG | model)), trainer=trainer, recipe=SimpleNamespace(name=recipe),
+        sweep=SimpleNamespace(workers=workers),
+    )  # fmt: skip
+
+
+def choose(config, **more):
+    return compile_choice.choose_compile(config, CPU, 65, **more)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, True),
+        ({"compile": False}, False),
+        ({"compile": True, "steps": 1}, True),
+        ({"steps": 10}, False),
+        ({"precision": "bf16"}, False),
+        ({"recipe": "walkthrough"}, True),
+        ({"recipe": "walkthrough", "dropout": 0.1}, False),
+        ({"dropout": 0.1}, True),
+        ({"embedding_dim": 384, "num_layers": 6}, False),
+    ],
+    ids=str,
+)
+def test_auto_compiles_where_it_pays(settings, expected):
+    assert choose(config_with(**settings))[0] is expected
+
+
+def test_many_members_pay_together():
+    assert not choose(config_with(steps=100))[0]
+    assert choose(config_with(steps=100), members=16)[0]
+
+
+def test_without_a_compiler_steps_are_not_compiled_and_one_line_says_so(monkeypatch):
+    def refuse():
+        raise NoLibrary("there is no C++ compiler")
+
+    monkeypatch.setattr(compile_choice, "load_library", refuse)
+    compiled, reason = choose(config_with())
+    assert not compiled
+    assert "no C++ compiler" in reason and "\n" not in reason
+
+
+def test_torch_compile_needs_a_compiler_too(monkeypatch):
+    monkeypatch.setattr(compile_choice, "find_compiler", lambda: None)
+    compiled, reason = choose(config_with(compile=True, precision="bf16"))
+    assert not compiled and "C++ compiler" in reason
+
+
+@pytest.mark.parametrize(
+    ("parameters", "tokens", "workers", "cores", "expected"),
+    [
+        (4_225, 256, 1, 8, 1),
+        (42_369, 256, 1, 2, 2),
+        (42_369, 256, 1, 8, 3),
+        (10_788_929, 16_384, 1, 8, 8),
+        (10_788_929, 16_384, 4, 8, 2),
+        (10_788_929, 16_384, 16, 8, 1),
+    ],
+)
+def test_threads_follow_the_work_and_the_share(monkeypatch, parameters, tokens, workers, cores, expected):
+    monkeypatch.setattr(threads, "available_cores", lambda: cores)
+    assert threads.choose_threads("auto", parameters, tokens, workers)[0] == expected
+
+
+def test_a_number_of_threads_is_taken_as_it_is():
+    assert threads.choose_threads(3, 10, 10, 4)[0] == 3
+
+
+def test_jobs_share_cores_and_memory(monkeypatch):
+    monkeypatch.setattr(threads, "available_cores", lambda: 4)
+    monkeypatch.setattr(threads, "_available_bytes", lambda: 100e9)
+    assert threads.jobs_at_once([config_with()] * 9) == 4
+    assert threads.jobs_at_once([config_with()] * 3) == 3
+    assert threads.jobs_at_once([config_with(workers=7)] * 9) == 7
+    monkeypatch.setattr(threads, "_available_bytes", lambda: 1.5e9)
+    assert threads.jobs_at_once([config_with()] * 9) == 2
