@@ -65,9 +65,10 @@ def generate(model, prompts, tokens, sampling, seeds, *, cached=True):
 
 def continuations(model, prompts, tokens, sampling, seeds):
     """Returns the tokens symbols that follow each prompt, list of list; prompts may have any lengths."""
+    if not prompts:
+        return []
     if model.config.block_size <= _SHORT_CONTEXT or len({len(prompt) for prompt in prompts}) == 1:
-        drawn = list(generate(model, prompts, tokens, sampling, seeds))
-        return torch.stack(drawn, 1).tolist() if prompts else []
+        return torch.stack(list(generate(model, prompts, tokens, sampling, seeds)), 1).tolist()
     rows = zip(prompts, seeds, strict=True)
     return [continuations(model, [prompt], tokens, sampling, [seed])[0] for prompt, seed in rows]
 

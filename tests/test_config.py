@@ -183,12 +183,15 @@ def test_an_unknown_key_is_refused_wherever_it_stands(plain, group, key, hint):
 
 
 def test_every_key_of_the_documentation_is_there():
-    documented = """seed stage.name stage.title stage.change model.embedding_dim model.num_layers
-        model.num_heads model.block_size model.dropout model.attention model.feed_forward model.residual model.norm
-        model.norm_placement model.final_norm model.position model.extra_projection trainer.steps
-        trainer.batch_size trainer.eval_every trainer.checkpoint_every trainer.log_every trainer.device trainer.precision
-        trainer.threads trainer.compile trainer.grad_clip optimizer.learning_rate optimizer.weight_decay
-        optimizer.betas"""
+    documented = """
+        seed stage.name stage.title stage.change model.embedding_dim model.num_layers
+        model.num_heads model.block_size model.dropout model.attention model.feed_forward
+        model.residual model.norm model.norm_placement model.final_norm model.position
+        model.extra_projection trainer.steps trainer.batch_size trainer.eval_every
+        trainer.checkpoint_every trainer.log_every trainer.device trainer.precision trainer.threads
+        trainer.compile trainer.grad_clip optimizer.learning_rate optimizer.weight_decay
+        optimizer.betas
+    """
     assert set(documented.split()) <= set(setting_keys())
     assert text_keys() == {
         "stage.name",
