@@ -58,12 +58,11 @@ def draw_maps(figure, facts):
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
     figure.suptitle(
-        f"Attention weights: each row is a character that looks back ({_plain(text['source'])});"
-        "\nright of each title what the head is worth: the loss without it, minus the loss",
-        fontsize=10,
+        f"Attention: each row looks back at its columns ({_plain(text['source'])})\n"
+        "right of the titles: the loss without the head, minus the loss",
+        fontsize=9,
         x=0.01,
         ha="left",
-        wrap=True,
     )
 
 

@@ -1,11 +1,15 @@
 """Finished runs made by hand: run.json, metrics.jsonl and samples.txt as training writes them."""
 
 import copy
+import dataclasses
 import json
 
 import pytest
+import torch
 
+from gptcli.model.gpt import GPT
 from gptcli.runs import Run
+from gptcli.stages import stage_model
 
 CONFIG = {
     "seed": 0,
@@ -150,3 +154,30 @@ def make_run(tmp_path):
         return Run(made[-1])
 
     return make
+
+
+@pytest.fixture
+def small_model():
+    """A function that builds a stage's model small, in double precision, with no weight or bias at zero."""
+
+    def build(stage="4_10", *, symbols=11, **changes):
+        config = stage_model(stage)
+        if config.lm_head:
+            config = dataclasses.replace(config, embedding_dim=12, num_layers=min(config.num_layers, 2))
+        config = dataclasses.replace(config, block_size=6, dropout=0.0)
+        torch.manual_seed(5)
+        model = GPT(dataclasses.replace(config, **changes), symbols).double().eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(0.4 * torch.randn(parameter.shape, dtype=torch.float64))
+        return model
+
+    return build
+
+
+@pytest.fixture
+def windows():
+    """Inputs and targets (windows, time) of 11 symbols."""
+    generator = torch.Generator().manual_seed(7)
+    x = torch.randint(0, 11, (5, 6), generator=generator)
+    return x, torch.randint(0, 11, (5, 6), generator=generator)
