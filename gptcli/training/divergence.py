@@ -33,27 +33,35 @@ def first_nonfinite_module(model, x, y):
     handles = []
     for name, module in model.named_modules():
         if name and not list(module.children()):
-            handles.append(module.register_forward_hook(_watcher(bad, name, "output")))
+            handles.append(module.register_forward_hook(_output_watcher(bad, name)))
+    # Hooks run as the backward pass comes by, which is not the order in which a block names its parts.
+    handles += [
+        parameter.register_hook(_gradient_watcher(bad, name)) for name, parameter in model.named_parameters()
+    ]
     try:
         with torch.enable_grad():
             logits = model(x)
             loss = F.cross_entropy(logits.flatten(0, 1).float(), y.flatten())
             if bad or not torch.isfinite(loss):
                 return bad[0] if bad else "the loss of finite logits"
-            gradients = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+            torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
     finally:
         for handle in handles:
             handle.remove()
-    named = zip(reversed([name for name, _ in model.named_parameters()]), reversed(gradients), strict=True)
-    for name, gradient in named:  # the backward pass reaches the last parameters first
-        if gradient is not None and not torch.isfinite(gradient).all():
-            return f"the gradient of {name}"
-    return None
+    return bad[0] if bad else None
 
 
-def _watcher(bad, name, what):
+def _output_watcher(bad, name):
     def watch(_module, _inputs, output):
         if isinstance(output, torch.Tensor) and not torch.isfinite(output).all():
-            bad.append(f"the {what} of {name}")
+            bad.append(f"the output of {name}")
+
+    return watch
+
+
+def _gradient_watcher(bad, name):
+    def watch(gradient):
+        if not torch.isfinite(gradient).all():
+            bad.append(f"the gradient of {name}")
 
     return watch
