@@ -143,7 +143,7 @@ def _width(rows, header, columns):
 
 
 def _wrapped(words, width):
-    return textwrap.wrap(words, min(width or _MOST_WORDS, _MOST_WORDS))
+    return textwrap.wrap(words, min(width or _MOST_WORDS, _MOST_WORDS), break_on_hyphens=False)
 
 
 def _worth(part):

@@ -1,13 +1,16 @@
 """Gradient norms against finite differences and loops, and that measuring them changes nothing."""
 
 import dataclasses
+import json
 import math
 
 import numpy as np
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.nn import functional as F
 
+from gptcli.cli import main
 from gptcli.model.gpt import GPT
 from gptcli.stages import stage_model
 from gptcli.training.diagnostics import diagnose, diagnostic_batch
@@ -123,3 +126,40 @@ def test_the_batch_covers_the_split_evenly():
     steps = x[1:, 0] - x[:-1, 0]
     assert int(steps.min()) >= 234 - 1 and int(steps.max()) <= 234 + 1
     assert diagnostic_batch(tokens, 4096)[0].shape == (1, 4096)
+
+
+def _train(folder, stage, *overrides):
+    """Trains a little; returns the records without what depends on the clock, and the weights' file."""
+    small = [
+        "data=synthetic_play",
+        "data.synthetic_characters=9000",
+        "trainer.threads=1",
+        "trainer.compile=false",
+    ]
+    timetable = ["trainer.steps=6", "trainer.eval_every=3", "trainer.log_every=2", "trainer.batch_size=4"]
+    assert main(["train", f"stage={stage}", f"hydra.run.dir={folder}", *small, *timetable, *overrides]) == 0
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    for record in records:
+        record.pop("seconds")
+        record.pop("tokens_per_second", None)
+    return records, next(folder.glob("checkpoints/step_00000006/model.safetensors")).read_bytes()
+
+
+@pytest.mark.parametrize("recipe", ["default", "walkthrough"])
+def test_a_run_learns_the_same_with_and_without(tmp_path, recipe):
+    # Dropout draws from a generator at every step, so a single number drawn elsewhere would show.
+    plain, weights = _train(tmp_path / "plain", "5_5", f"recipe={recipe}")
+    watched, same_weights = _train(
+        tmp_path / "watched", "5_5", f"recipe={recipe}", "trainer.diagnostics=true"
+    )
+    found = [record.pop("diagnostics", None) for record in watched]
+    assert watched == plain and weights == same_weights
+    logged = [record["step"] for record, one in zip(watched, found, strict=True) if one]
+    assert logged == [record["step"] for record in plain if "grad_norm" in record] and len(logged) >= 3
+    events = EventAccumulator(str(tmp_path / "watched"))
+    events.Reload()
+    shown = events.Scalars("diagnostics/gradient_norm/block_3/value")
+    values = [one["gradient_norm"]["block_3"]["value"] for one in found if one]
+    assert [event.step for event in shown] == logged
+    assert [event.value for event in shown] == pytest.approx(values, rel=1e-6)
+    assert "diagnostics/residual_rms/embeddings" in events.Tags()["scalars"]
