@@ -48,12 +48,17 @@ class EagerGradient:
         model.train()
         total = torch.zeros((), device=self.device)
         with torch.enable_grad():
-            for piece, targets in self._pieces(x, y, _PIECE_WITH_GRADIENT):
+            for piece, targets in self._training_pieces(model, x, y):
                 loss = self._token_losses(member, piece, targets).sum() / y.numel()
                 loss.backward()
                 total += loss.detach()
         model.eval()
         return total
+
+    def _training_pieces(self, model, x, y):
+        if self.seeds is None and model.config.dropout:
+            return [(x, y)]  # masks in the order of torch's generator are those of whole batches
+        return self._pieces(x, y, _PIECE_WITH_GRADIENT)
 
     @torch.no_grad()
     def token_losses(self, x, y, member=None):
