@@ -97,7 +97,8 @@ def _prepared_value(head, key, value, groups, multirun, config_directories):
     if key in text_keys() and isinstance(parsed.value(), (bool, int, float)):
         return head + quoted(value)  # a name such as 1e5 stays as it was typed
     if parsed.is_sweep_override() and not multirun:
-        raise UserError(f"{key}={value} names several values; sweep over them with: gptcli train -m ...")
+        literal = f"; as one path it is written \"{key}={quoted(value)}\"" if key == "data.path" else ""
+        raise UserError(f"{key}={value} names several values; sweep over them with: gptcli train -m ...{literal}")
     if key in groups:
         choices = _choices(parsed, key, config_directories)
         if not choices:
@@ -128,6 +129,8 @@ def _prepared_for_hydra(override, key, rest):
         node = node._get_node(part)
     if key in ("hydra.run.dir", "hydra.sweep.dir") and rest:
         value = rest[1:]
+        if not value.strip("'\" "):
+            raise UserError(f"{key}={value} names no folder; the current one is {key}=.")
         # A folder's name is text, whatever Hydra's grammar would make of it.
         if not _parses(f"{key}={value}") or isinstance(_parse(f"{key}={value}").value(), (bool, int, float)):
             return f"{key}={quoted(value, interpolated=True)}"
@@ -160,7 +163,7 @@ def _choices(parsed, key, config_directories):
         return Glob(include, exclude).filter(group_values(key, config_directories))
     if parsed.is_sweep_override():
         return [str(one).strip("'\"") for one in parsed.sweep_string_iterator()]
-    return [str(value)]
+    return [str(value) or "''"]
 
 
 def _check_choice(group, choice, config_directories):
@@ -207,6 +210,9 @@ def translated_errors():
     except (HydraException, OmegaConfBaseException) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         lines = [line for line in lines if not line.startswith(("full_key:", "object_type=", "See https:"))]
+        kept = next((number for number, line in enumerate(lines) if line.startswith("Config search path")), 2)
+        if len(lines) > 1 and lines[1].startswith("Available options"):
+            lines[1:kept] = [f"{lines[1]} {', '.join(lines[2:kept])}"]
         raise UserError("; ".join(lines[:2]) or type(error).__name__) from error
 
 

@@ -176,14 +176,16 @@ def nearest(word, words):
 def unknown_key(key):
     """Returns the error for a key that the schema lacks."""
     known = [other for other in setting_keys() if "." in other or other == "seed"]
-    hint = nearest(key, known)
-    if not hint and "." in key:
-        # model.n_heads is closer to num_heads than to any whole dotted key.
-        group, leaf = key.rsplit(".", 1)
-        same = [other for other in known if other.startswith(f"{group}.")]
-        found = difflib.get_close_matches(leaf, [other.rsplit(".", 1)[1] for other in same], n=1, cutoff=0.4)
-        hint = f"; did you mean {group}.{found[0]}?" if found else ""
-    return UserError(f"unknown key {key}{hint}")
+    group, _, leaf = key.rpartition(".")
+    leaves = [other.rpartition(".")[2] for other in known if group and other.rpartition(".")[0] == group]
+    if not leaves:
+        return UserError(f"unknown key {key}{nearest(key, known)}")
+    # Within a group its name, which all keys share, must not count: model.n_heads means num_heads, and lr is short
+    # for learning_rate.
+    found = [one for one in leaves if leaf == "".join(word[0] for word in one.split("_"))]
+    found = found or difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.5)
+    hint = f"did you mean {group}.{found[0]}?" if found else f"{group} has {', '.join(leaves)}"
+    return UserError(f"unknown key {key}; {hint}")
 
 
 def _convert_group(data, kind, prefix):
@@ -318,5 +320,7 @@ def _check_number(value, key, metadata):
 
 
 def _shown(value):
-    text = value if isinstance(value, str) else repr(value)
+    """Returns a value as a user would write it, cut where it is long."""
+    words = {None: "null", True: "true", False: "false"}
+    text = words[value] if value is None or isinstance(value, bool) else str(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

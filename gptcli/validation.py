@@ -7,6 +7,15 @@ from gptcli.model.parameters import parameter_count
 
 # Weights, gradients and Adam's two moments, in fp32.
 _BYTES_PER_PARAMETER = 16
+_BYTES_PER_NUMBER = 4
+_BYTES_PER_TOKEN = 16  # input and target, int64
+_BYTES_PER_WINDOW = 64 * 16  # its starts, which are drawn for 64 steps at once
+# A block keeps at least this many vectors of the model's width for the backward pass.
+_VECTORS_KEPT = 6
+# recipe=walkthrough evaluates on as many batches at once.
+_WALKTHROUGH_BATCHES = 100
+# Every layer's parameters are named and listed; a model of more is a slip of the hand.
+_MOST_LAYERS = 10_000
 
 
 def validate(config):
@@ -39,6 +48,8 @@ def validate_model(model):
     Raises:
         UserError: a part has nothing to act on, or a size does not divide.
     """
+    if model.num_layers > _MOST_LAYERS:
+        raise UserError(f"model.num_layers={model.num_layers} must be at most {_MOST_LAYERS}")
     _validate_width(model)
     _validate_parts(model)
     _validate_norm(model)
@@ -108,19 +119,46 @@ def _validate_recipe(config):
             )
 
 
-def validate_size(model, vocabulary_size):
+def validate_size(model, vocabulary_size, *, trains=True):
     """Refuses a model that cannot fit in this machine's memory, before anything is allocated.
 
+    Args:
+        trains: count gradients and optimizer state, too.
     Raises:
-        UserError: weights, gradients and optimizer state need more than the machine has.
+        UserError: the model needs more than the machine has.
     """
     parameters = parameter_count(model, vocabulary_size)
-    needed, available = parameters * _BYTES_PER_PARAMETER, physical_memory()
+    needed = parameters * (_BYTES_PER_PARAMETER if trains else _BYTES_PER_NUMBER)
+    if model.position == "sinusoidal":
+        needed += model.block_size * model.embedding_dim * _BYTES_PER_NUMBER
+    purpose = "to train" if trains else "to load"
+    _refuse_too_large(needed, f"the model's {parameters:,} parameters need", purpose)
+
+
+def validate_batch(config):
+    """Refuses batches that cannot fit in this machine's memory, before anything is allocated.
+
+    What is counted is the least that any way of running a step holds: the tokens of a batch, and the
+    activations of one window.
+
+    Raises:
+        UserError: a batch needs more than the machine has.
+    """
+    model, batch_size = config.model, config.trainer.batch_size
+    evaluated = _WALKTHROUGH_BATCHES if config.recipe.name == "walkthrough" else 1
+    tokens = batch_size * model.block_size * evaluated
+    activations = model.block_size * model.num_layers * (model.embedding_dim or 0) * _VECTORS_KEPT
+    needed = tokens * _BYTES_PER_TOKEN + batch_size * _BYTES_PER_WINDOW + activations * _BYTES_PER_NUMBER
+    what = f"trainer.batch_size={batch_size} windows of model.block_size={model.block_size} need"
+    _refuse_too_large(needed, what, "at least")
+
+
+def _refuse_too_large(needed, what, purpose):
+    available = physical_memory()
     if available and needed > available:
-        raise UserError(
-            f"the model's {parameters:,} parameters need {needed / 2**30:,.1f} GiB to train;"
-            f" this machine has {available / 2**30:,.1f} GiB"
-        )
+        amount = f"{needed / 2**30:,.1f} GiB"
+        words = f"{purpose} {amount}" if purpose == "at least" else f"{amount} {purpose}"
+        raise UserError(f"{what} {words}; this machine has {available / 2**30:,.1f} GiB")
 
 
 def physical_memory():

@@ -41,10 +41,7 @@ def _side(name):
     if name in stage_names():
         settings, vocabulary = load_stage(name), TINY_SHAKESPEARE_VOCABULARY
     elif Path(name).exists() or name == "latest":
-        from gptcli.runs import Run, resolve_run
-
-        run = Run(resolve_run(name).run_path)
-        settings, vocabulary = run.config, len(run.info["corpus"]["vocabulary"])
+        settings, vocabulary = _settings_of_run(name)
     else:
         raise UserError(f"{name!r} is neither a stage nor a run; the stages are {', '.join(stage_names())}")
     shapes = parameter_shapes(ModelConfig(**settings["model"]), vocabulary)
@@ -54,6 +51,24 @@ def _side(name):
         if not key.startswith(("stage.", "sweep.")) and value is not None
     }
     return {"title": settings["stage"]["title"], "settings": flat, "shapes": shapes}
+
+
+def _settings_of_run(name):
+    """Returns the settings of a run, checked, and the size of its vocabulary."""
+    from gptcli.config import from_dict, to_dict
+    from gptcli.runs import Run, resolve_run
+    from gptcli.validation import validate_model
+
+    run = Run(resolve_run(name).run_path)
+    try:
+        config = from_dict(run.config)
+        validate_model(config.model)
+    except UserError as error:
+        raise UserError(f"{name} does not describe a model: {error}") from error
+    vocabulary = (run.info.get("corpus") or {}).get("vocabulary")
+    if not isinstance(vocabulary, list):
+        raise UserError(f"{name} does not say what its vocabulary is")
+    return to_dict(config), len(vocabulary)
 
 
 def _flat(settings, prefix=""):

@@ -9,7 +9,7 @@ from gptcli.errors import RunError, UserError
 from gptcli.model.gpt import GPT
 from gptcli.model.parameters import parameter_shapes
 from gptcli.training.checkpoint import newest_good_checkpoint
-from gptcli.validation import validate
+from gptcli.validation import validate, validate_size
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ def load_model(reference, device="cpu"):
         validate(config)
         tokenizer = CharacterTokenizer(checkpoint.state["vocabulary"])
         corpus = dict(checkpoint.state["corpus"])
+        validate_size(config.model, tokenizer.vocabulary_size, trains=False)
     except (UserError, KeyError, TypeError, ValueError) as error:
         raise RunError(f"{checkpoint.path} does not describe a model: {error}") from error
     model = _model_with(config.model, tokenizer.vocabulary_size, checkpoint)

@@ -6,7 +6,7 @@ import time
 
 from gptcli.config import from_dict, to_dict
 from gptcli.data.windows import WalkthroughSampler
-from gptcli.errors import UserError
+from gptcli.errors import RunError, UserError
 from gptcli.generation import Sampling, continuations
 from gptcli.training.batches import TrainingBatches
 from gptcli.training.checkpoint import NoCheckpoint, newest_good_checkpoint
@@ -18,7 +18,7 @@ from gptcli.training.run import Run, progress_from, restore_random_state
 from gptcli.training.run_directory import RunDirectory, create_run_directory, git_revision, versions
 from gptcli.training.schedule import depends_on_steps
 from gptcli.training.trainer import Trainer
-from gptcli.training.workplace import build, prepare
+from gptcli.training.workplace import build, enough_memory, prepare
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,11 +239,12 @@ def _train(runs, engine, workplace, interruption, quiet, notes=()):
     started = time.perf_counter()
     console.start(trainer.done)
     try:
-        with interruption.listening():
+        with interruption.listening(), enough_memory():
             trainer.train()
     except BaseException as error:
+        reason = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
         for run in runs:
-            _end(run, "failed", f"{type(error).__name__}: {error}")
+            _end(run, "failed", reason)
         raise
     finally:
         console.close()

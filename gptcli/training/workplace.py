@@ -1,5 +1,6 @@
 """What runs that are trained together share: the corpus, the device, and how steps are run."""
 
+import contextlib
 from dataclasses import dataclass
 
 import torch
@@ -7,13 +8,13 @@ import torch
 from gptcli.data.corpus import load_corpus
 from gptcli.data.windows import check_split_lengths
 from gptcli.errors import RunError
+from gptcli.model.gpt import GPT
+from gptcli.model.parameters import parameter_count
 from gptcli.training.compile_choice import choose_compile
 from gptcli.training.device import choose_device, choose_precision
 from gptcli.training.engine import build_engine
 from gptcli.training.threads import choose_threads
-from gptcli.model.gpt import GPT
-from gptcli.model.parameters import parameter_count
-from gptcli.validation import validate, validate_size
+from gptcli.validation import validate, validate_batch, validate_size
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ def prepare(configs, *, workers=1):
     """
     for config in configs:
         validate(config)
+        validate_batch(config)
     first = configs[0]
     device = choose_device(first.trainer.device)
     precision = choose_precision(first.trainer.precision, device)
@@ -66,7 +68,7 @@ def build(configs, workplace):
     Raises:
         RunError: the memory does not suffice.
     """
-    try:
+    with enough_memory():
         models = [build_model(config, workplace.corpus.tokenizer.vocabulary_size) for config in configs]
         return build_engine(
             models,
@@ -78,10 +80,18 @@ def build(configs, workplace):
             # The walkthrough's step files draw dropout masks from torch's one generator.
             seeds=None if configs[0].recipe.name == "walkthrough" else [config.seed for config in configs],
         )
+
+
+@contextlib.contextmanager
+def enough_memory():
+    """Turns each way in which Python, numpy and torch say that memory has run out into a RunError."""
+    try:
+        yield
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "allocate" not in str(error) and "memory" not in str(error):
+        known = isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "t allocate memory" in str(error)
+        if not known:
             raise
-        raise RunError("not enough memory for the model; make the model or trainer.batch_size smaller") from error
+        raise RunError("not enough memory; make the model or trainer.batch_size smaller") from error
 
 
 def build_model(config, vocabulary_size):
