@@ -121,10 +121,10 @@ def test_the_model_and_its_random_numbers_stay_as_they_are(batch):
 def test_the_batch_covers_the_split_evenly():
     tokens = np.arange(60_000, dtype=np.uint16)
     x, y = diagnostic_batch(tokens, 8)
-    assert x.shape == y.shape == (256, 8)
+    assert x.shape == y.shape == (128, 8)
     assert torch.equal(y, x + 1)
     steps = x[1:, 0] - x[:-1, 0]
-    assert int(steps.min()) >= 234 - 1 and int(steps.max()) <= 234 + 1
+    assert int(steps.min()) >= 468 - 1 and int(steps.max()) <= 468 + 1
     assert diagnostic_batch(tokens, 4096)[0].shape == (1, 4096)
 
 
