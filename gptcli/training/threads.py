@@ -8,6 +8,9 @@ from gptcli.model.parameters import parameter_count
 # Starting and joining a thread costs about 20 microseconds; one pays from about ten times that in arithmetic,
 # at the 50 to 100 GFLOP/s of one core.
 _OPERATIONS_PER_THREAD = 2e7
+# torch joins its threads after every operation, some 40 of them a block and step, and does it by spinning: on a machine
+# that does anything else, a small model then takes many times as long.
+_OPERATIONS_PER_TORCH_THREAD = 1e9
 # What a process needs before it holds a model: the interpreter, torch and a corpus.
 _BYTES_PER_PROCESS = 500e6
 _BYTES_PER_PARAMETER = 24  # weights, gradients, two moments, and copies while a checkpoint is written
@@ -16,7 +19,7 @@ _BYTES_PER_ACTIVATION = 4
 _TYPICAL_VOCABULARY = 100
 
 
-def choose_threads(setting, parameters, tokens_per_step, workers=1):
+def choose_threads(setting, parameters, tokens_per_step, workers=1, kernels=True):
     """Returns the number of threads for a run and, in words, why.
 
     Args:
@@ -24,11 +27,13 @@ def choose_threads(setting, parameters, tokens_per_step, workers=1):
         parameters: of one model.
         tokens_per_step: of all models that are trained together.
         workers: processes that train on this machine at the same time; they share the cores.
+        kernels: whether steps run in the project's kernels, whose threads join once a step, or in torch.
     """
     if setting != "auto":
         return int(setting), "set by trainer.threads"
     share = max(1, available_cores() // max(1, workers))
-    worth = max(1, int(6 * parameters * tokens_per_step / _OPERATIONS_PER_THREAD))
+    least = _OPERATIONS_PER_THREAD if kernels else _OPERATIONS_PER_TORCH_THREAD
+    worth = max(1, int(6 * parameters * tokens_per_step / least))
     if worth < share:
         return worth, f"a step of {tokens_per_step} tokens is too short for more"
     return share, "all cores" if workers == 1 else f"the cores are shared by {workers} jobs"

@@ -56,9 +56,10 @@ def prepare(configs, *, workers=1):
     validate_size(first.model, vocabulary_size)
     parameters = parameter_count(first.model, vocabulary_size)
     tokens_per_step = first.trainer.batch_size * first.model.block_size * len(configs)
-    threads, _ = choose_threads(first.trainer.threads, parameters, tokens_per_step, workers)
-    torch.set_num_threads(threads)
     compiled, reason = choose_compile(first, device, vocabulary_size, members=len(configs))
+    kernels = compiled and device.type == "cpu" and precision == "fp32"
+    threads, _ = choose_threads(first.trainer.threads, parameters, tokens_per_step, workers, kernels)
+    torch.set_num_threads(threads)
     return Workplace(corpus, device, precision, threads, compiled, (reason,) if reason else ())
 
 
