@@ -46,21 +46,23 @@ def draw_maps(figure, facts):
     grid = figure.subplots(len(maps), len(maps[0]), squeeze=False)
     # The square root of a weight as its shade: a wide spread stays visible beside a sharp peak.
     norm = PowerNorm(0.5, 0, 1)
+    inches = _map_inches(facts)
+    size = max(9.0, 2.8 * inches)  # of the titles' letters: a larger map is looked at from further away
     for block, of_block in enumerate(maps, start=1):
         for head, weights in enumerate(of_block, start=1):
             axes = grid[block - 1][head - 1]
-            image = _map(axes, weights, labels, norm, _map_inches(facts))
-            axes.set_title(f"block {block}, head {head}", loc="left", fontsize=9, fontweight="bold", pad=4)
+            image = _map(axes, weights, labels, norm, inches)
+            axes.set_title(f"block {block}, head {head}", loc="left", fontsize=size, fontweight="bold", pad=4)
             if worth.get((block, head)) is not None:
-                axes.set_title(f"{worth[block, head]:+.3f}", loc="right", fontsize=8, color="0.35", pad=4)
+                axes.set_title(f"{worth[block, head]:+.3f}", loc="right", fontsize=size - 1, color="0.35", pad=4)
     bar = figure.colorbar(image, ax=grid, shrink=min(1.0, 2.5 / len(maps)), aspect=18, pad=0.015)
     bar.set_ticks([0, 0.05, 0.25, 0.5, 1])
-    bar.ax.tick_params(labelsize=8)
+    bar.ax.tick_params(labelsize=size - 1)
     bar.outline.set_visible(False)
     figure.suptitle(
         f"Attention: each row looks back at its columns ({_plain(text['source'])})\n"
         "right of the titles: the loss without the head, minus the loss",
-        fontsize=9,
+        fontsize=size,
         x=0.01,
         ha="left",
     )
@@ -68,10 +70,7 @@ def draw_maps(figure, facts):
 
 def _map(axes, weights, labels, norm, inches):
     length = len(labels)
-    cells = [
-        [weights[query][key] if key <= query else math.nan for key in range(length)]
-        for query in range(length)
-    ]
+    cells = [[weights[query][key] if key <= query else math.nan for key in range(length)] for query in range(length)]
     axes.set_facecolor("#f4f4f4")
     image = axes.imshow(cells, cmap="Blues", norm=norm, interpolation="nearest")
     size = min(9.0, 0.72 * 72 * inches / length)
@@ -114,9 +113,7 @@ def draw_measures(figure, facts):
             colour = "white" if strong else "0.15"
             axes.text(x, y, _measure_text(row, name), ha="center", va="center", fontsize=9, color=colour)
     axes.set_xticks(range(len(MEASURES)), [_MEASURE_WORDS[name] for name in MEASURES], fontsize=9)
-    axes.set_yticks(
-        range(len(rows)), ["even", *(f"block {row['block']}, head {row['head']}" for row in heads)]
-    )
+    axes.set_yticks(range(len(rows)), ["even", *(f"block {row['block']}, head {row['head']}" for row in heads)])
     axes.tick_params(length=0, labelsize=9)
     axes.xaxis.tick_top()
     for spine in axes.spines.values():

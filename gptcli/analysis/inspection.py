@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from gptcli.analysis.ablation import ablate
+from gptcli.analysis.ablation import ablate, parts_of
 from gptcli.analysis.attention_maps import attention_weights, measure_heads
 from gptcli.analysis.depth_lens import losses_by_depth
 from gptcli.analysis.residual_stream import dead_units, stream_scales
@@ -13,9 +13,10 @@ from gptcli.errors import UserError
 from gptcli.training.diagnostics import diagnose, diagnostic_batch
 from gptcli.training.workplace import build_model
 
-# Each part of a model costs up to one pass over the windows, so a larger model gets fewer of them.
+# Each part of a model costs up to one pass over the windows, so a larger model gets fewer of them: about half a minute
+# of multiplications on one core.
 _MOST_TOKENS, _LEAST_TOKENS = 32_768, 4_096
-_PARAMETER_TOKENS = 4e10
+_MULTIPLICATIONS = 3e11
 _TEXT_LENGTH = 48  # characters that a heat map can label legibly
 
 
@@ -92,7 +93,8 @@ def notes_on(config):
 
 
 def _default_symbols(model):
-    return int(min(_MOST_TOKENS, max(_LEAST_TOKENS, _PARAMETER_TOKENS / model.parameter_count())))
+    passes = 1 + len(parts_of(model))
+    return int(min(_MOST_TOKENS, max(_LEAST_TOKENS, _MULTIPLICATIONS / (passes * model.parameter_count()))))
 
 
 def _shown_text(text, tokens, tokenizer, block_size, split):

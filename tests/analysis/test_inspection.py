@@ -54,10 +54,16 @@ def test_notes_say_what_does_not_apply(stage, words):
     assert [note.split(":")[0] for note in inspection.notes_on(without)] == ["no attention"]
 
 
-@pytest.mark.parametrize("parameters, symbols", [(4_225, 32_768), (2_000_000, 20_000), (10_788_929, 4_096)])
+@pytest.mark.parametrize("parameters, symbols", [(4_225, 32_768), (1_000_000, 20_000), (10_788_929, 4_096)])
 def test_larger_models_get_fewer_symbols(parameters, symbols):
-    model = SimpleNamespace(parameter_count=lambda: parameters)
+    # 6 heads, 2 sub-layers and the whole of one block, 5 parts of the other, and the intact model: 15 passes.
+    blocks = [_block(6, ["attention", "feed_forward"]), _block(3, ["attention"])]
+    model = SimpleNamespace(parameter_count=lambda: parameters, blocks=blocks)
     assert inspection._default_symbols(model) == symbols
+
+
+def _block(num_heads, names):
+    return SimpleNamespace(attention=SimpleNamespace(num_heads=num_heads), sublayer_names=lambda: names)
 
 
 def test_only_whole_diagnostics_are_read():
