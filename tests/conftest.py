@@ -66,4 +66,5 @@ def quick(text_path):
         "trainer.checkpoint_every=10",
         "trainer.sample_every=0",
         "trainer.device=cpu",
+        "trainer.compile=false",
     ]
