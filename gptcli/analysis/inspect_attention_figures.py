@@ -54,7 +54,8 @@ def draw_maps(figure, facts):
             image = _map(axes, weights, labels, norm, inches)
             axes.set_title(f"block {block}, head {head}", loc="left", fontsize=size, fontweight="bold", pad=4)
             if worth.get((block, head)) is not None:
-                axes.set_title(f"{worth[block, head]:+.3f}", loc="right", fontsize=size - 1, color="0.35", pad=4)
+                value = f"{worth[block, head]:+.3f}"
+                axes.set_title(value, loc="right", fontsize=size - 1, color="0.35", pad=4)
     bar = figure.colorbar(image, ax=grid, shrink=min(1.0, 2.5 / len(maps)), aspect=18, pad=0.015)
     bar.set_ticks([0, 0.05, 0.25, 0.5, 1])
     bar.ax.tick_params(labelsize=size - 1)
@@ -70,7 +71,7 @@ def draw_maps(figure, facts):
 
 def _map(axes, weights, labels, norm, inches):
     length = len(labels)
-    cells = [[weights[query][key] if key <= query else math.nan for key in range(length)] for query in range(length)]
+    cells = [[*row[: query + 1], *[math.nan] * (length - query - 1)] for query, row in enumerate(weights)]
     axes.set_facecolor("#f4f4f4")
     image = axes.imshow(cells, cmap="Blues", norm=norm, interpolation="nearest")
     size = min(9.0, 0.72 * 72 * inches / length)
@@ -113,7 +114,8 @@ def draw_measures(figure, facts):
             colour = "white" if strong else "0.15"
             axes.text(x, y, _measure_text(row, name), ha="center", va="center", fontsize=9, color=colour)
     axes.set_xticks(range(len(MEASURES)), [_MEASURE_WORDS[name] for name in MEASURES], fontsize=9)
-    axes.set_yticks(range(len(rows)), ["even", *(f"block {row['block']}, head {row['head']}" for row in heads)])
+    names = ["even", *(f"block {row['block']}, head {row['head']}" for row in heads)]
+    axes.set_yticks(range(len(rows)), names)
     axes.tick_params(length=0, labelsize=9)
     axes.xaxis.tick_top()
     for spine in axes.spines.values():

@@ -13,8 +13,8 @@ from gptcli.errors import UserError
 from gptcli.training.diagnostics import diagnose, diagnostic_batch
 from gptcli.training.workplace import build_model
 
-# Each part of a model costs up to one pass over the windows, so a larger model gets fewer of them: about half a minute
-# of multiplications on one core.
+# Each part of a model costs up to one pass over the windows, so a larger model gets fewer of them: about half
+# a minute of multiplications on one core.
 _MOST_TOKENS, _LEAST_TOKENS = 32_768, 4_096
 _MULTIPLICATIONS = 3e11
 _TEXT_LENGTH = 48  # characters that a heat map can label legibly
