@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from gptcli.data.windows import evenly_spaced_starts, gather
 
-# On a CPU a measurement takes as long as 3 (plain) to 8 (compiled) training steps of stage 4_10, 0.04 of 5_11.
+# On a CPU a measurement takes as long as 3 (plain) to 8 (compiled) steps of stage 4_10, or 0.04 of 5_11.
 BATCH_TOKENS = 1024
 _PLACES = {
     "token_embedding": ("embeddings", "token"),

@@ -61,7 +61,8 @@ def load_corpus_of(loaded):
         difference = describe_difference(loaded.tokenizer, corpus.tokenizer)
         raise UserError(
             f"{corpus.name} is not the corpus that the run was trained on: its sha256 is"
-            f" {corpus.sha256[:12]}..., the run's {loaded.corpus['sha256'][:12]}...{'; ' + difference if difference else ''}"
+            f" {corpus.sha256[:12]}..., the run's {loaded.corpus['sha256'][:12]}..."
+            f"{'; ' + difference if difference else ''}"
         )
     return corpus
 
