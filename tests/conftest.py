@@ -23,28 +23,8 @@ def corpus_path():
 @pytest.fixture(scope="session")
 def text_path(tmp_path_factory):
     """A text of about 6,000 characters that a model can learn something of, without a network."""
-    words = [
-        *[
-            "the",
-            "cat",
-            "sat",
-            "on",
-            "a",
-            "mat",
-            "and",
-            "dogs",
-            "ran",
-            "by;",
-            "we",
-            "saw",
-            "two",
-            "birds",
-            "fly?",
-            "yes.",
-            "ROMEO:",
-        ],
-        "here\n",
-    ]
+    sentence = "the cat sat on a mat and dogs ran by; we saw two birds fly? yes. ROMEO: here"
+    words = [*sentence.split(), "now\n"]
     draw = random.Random(5)
     path = tmp_path_factory.mktemp("text") / "small.txt"
     path.write_text(" ".join(draw.choice(words) for _ in range(1600)), encoding="utf-8")
