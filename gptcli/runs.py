@@ -168,6 +168,8 @@ def resolve_run(text):
     """
     if text == "latest":
         return RunReference(_latest().path, None)
+    if not text.strip():
+        raise UserError(f"no run at {text!r}; name a run directory, or latest")
     path = Path(text)
     if not os.path.lexists(path):
         raise UserError(f"no run at {printable(text)}{_nearest(text)}")

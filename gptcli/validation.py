@@ -1,6 +1,7 @@
 """Checks that need more than one setting at once; each says which values clash and what would be right."""
 
 import os
+import re
 
 from gptcli.errors import UserError
 from gptcli.model.parameters import parameter_count
@@ -26,6 +27,9 @@ def validate(config):
     """
     validate_model(config.model)
     _validate_recipe(config)
+    if not re.fullmatch(r"\w[\w.+-]{0,99}", config.stage.name):
+        # It is part of a folder's name.
+        raise UserError(f"stage.name={config.stage.name} must be of letters, digits and _ . + - only")
     trainer, schedule = config.trainer, config.schedule
     if schedule.warmup_steps > trainer.steps:
         raise UserError(
@@ -147,10 +151,16 @@ def validate_batch(config):
     model, batch_size = config.model, config.trainer.batch_size
     evaluated = _WALKTHROUGH_BATCHES if config.recipe.name == "walkthrough" else 1
     tokens = batch_size * model.block_size * evaluated
-    activations = model.block_size * model.num_layers * (model.embedding_dim or 0) * _VECTORS_KEPT
-    needed = tokens * _BYTES_PER_TOKEN + batch_size * _BYTES_PER_WINDOW + activations * _BYTES_PER_NUMBER
+    needed = tokens * _BYTES_PER_TOKEN + batch_size * _BYTES_PER_WINDOW
     what = f"trainer.batch_size={batch_size} windows of model.block_size={model.block_size} need"
     _refuse_too_large(needed, what, "at least")
+    width, layers = model.embedding_dim or 0, model.num_layers
+    vectors = model.block_size * layers * _VECTORS_KEPT
+    what = (
+        f"one window of model.block_size={model.block_size} through model.num_layers={layers} layers of"
+        f" model.embedding_dim={width} needs"
+    )
+    _refuse_too_large(vectors * width * _BYTES_PER_NUMBER, what, "at least")
 
 
 def _refuse_too_large(needed, what, purpose):

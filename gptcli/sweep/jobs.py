@@ -2,16 +2,19 @@
 
 import re
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import PurePath
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob, RangeSweep
 
 from gptcli.composition import compose, provenance_yaml, translated_errors
 from gptcli.errors import RunError, UserError
-from gptcli.validation import validate
+from gptcli.validation import validate, validate_batch
 
 _NAME_LENGTH = 100
+_MOST_JOBS = 10_000
 
 
 @dataclass
@@ -47,9 +50,27 @@ def expand(overrides):
                 raise UserError(
                     f"{override.input_line}: a sweep needs listed values, such as a,b,c, choice(a,b) or range(0,8)"
                 )
+        _check_number(parsed)
         (combinations,) = BasicSweeper.split_arguments(parsed, None)
     varying = [override.key_or_group for override in parsed if override.is_sweep_override()]
     return combinations, varying
+
+
+def _check_number(parsed):
+    """Refuses sweeps of no job, and those of so many that listing them would take all memory."""
+    jobs = 1
+    for override in parsed:
+        if not override.is_sweep_override() or isinstance(override.value(), Glob):
+            continue
+        text = override.input_line
+        if isinstance(override.value(), RangeSweep) and not override.value().step:
+            raise UserError(f"{text}: the step of a range must not be 0")
+        values = sum(1 for _ in islice(override.sweep_iterator(), _MOST_JOBS + 1))
+        if not values:
+            raise UserError(f"{text} names no value; a range goes from its start to below its end, as range(0,8)")
+        jobs *= values
+        if jobs > _MOST_JOBS:
+            raise UserError(f"{text}: the sweep would have more than {_MOST_JOBS:,} jobs")
 
 
 def compose_jobs(overrides, config_directories=()):
@@ -75,6 +96,7 @@ def _compose(job, config_directories):
     try:
         config, composed = compose(job.overrides, config_directories=config_directories)
         validate(config)
+        validate_batch(config)
     except (UserError, RunError) as error:
         job.status, job.reason = "failed", str(error)
         return

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import math
 import re
 
@@ -10,7 +9,7 @@ from gptcli.config import from_dict, to_dict
 from gptcli.errors import RunError, UserError
 from gptcli.sweep.jobs import Job
 from gptcli.terminal import table
-from gptcli.training.files import atomic_write_json, atomic_write_text
+from gptcli.training.files import UnreadableFile, atomic_write_json, atomic_write_text, read_json
 
 _FORMAT = 1
 _SIZE_LIMIT = 2**28
@@ -43,24 +42,37 @@ def read_record(directory):
     """
     path = directory / "sweep.json"
     try:
-        if path.stat().st_size > _SIZE_LIMIT:
-            raise ValueError("it is too large")
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data["format"] != _FORMAT:
-            raise ValueError(f"its format is {data['format']!r}, this version reads {_FORMAT}")
-        return [_job(row) for row in data["jobs"]]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, UserError) as error:
+        data = read_json(path, _SIZE_LIMIT)
+        if data.get("format") != _FORMAT:
+            raise ValueError(f"its format is {data.get('format')!r}, this version reads {_FORMAT}")
+        jobs = [_job(row, directory) for row in data["jobs"]]
+        if len({job.name for job in jobs}) != len(jobs):
+            raise ValueError("two jobs have one folder")
+        return jobs
+    except KeyError as error:
+        raise RunError(f"{path} is not the record of a sweep: it lacks {error}") from error
+    except (ValueError, TypeError, AttributeError, UnreadableFile, UserError) as error:
         raise RunError(f"{path} is not the record of a sweep: {error}") from error
 
 
-def _job(row):
-    if not re.fullmatch(r"[\w.+=,-]+", row["directory"]) or row["directory"].startswith("."):
-        raise ValueError(f"{row['directory']!r} is not the name of a job's folder")
-    job = Job(int(row["number"]), row["directory"], list(row["overrides"]), dict(row["varies"]))
+def _job(row, directory):
+    name = row["directory"]
+    if not re.fullmatch(r"[\w.+=,-]+", name) or name.startswith(".") or (directory / name).is_symlink():
+        raise ValueError(f"{name!r} is not the name of a job's folder")
+    job = Job(int(row["number"]), name, [str(one) for one in row["overrides"]], {})
+    job.varies = {str(key): str(value) for key, value in row["varies"].items()}
     job.config = from_dict(row["config"]) if row["config"] else None
-    job.status, job.reason = str(row["status"]), row["reason"]
-    job.result = {key: row[key] for key in ("parameters", "val_loss", "seconds") if key in row}
+    job.status, job.reason = str(row["status"]), None if row["reason"] is None else str(row["reason"])
+    job.result = numbers(row)
     return job
+
+
+def numbers(row):
+    """Returns the result of a job as its record or its run.json tells it: what is no finite number counts as none."""
+    result = {key: row.get(key) for key in ("parameters", "val_loss", "seconds")}
+    return {
+        key: value if type(value) in (int, float) and math.isfinite(value) else None for key, value in result.items()
+    }
 
 
 def ranked(jobs):
@@ -98,7 +110,7 @@ def summary_lines(directory, jobs):
     rows = []
     for rank, job in enumerate(ranked(jobs), 1):
         result, values = job.result, [job.varies.get(key, "") for key in keys]
-        if result.get("val_loss") is None:
+        if not result or None in result.values():
             rows.append(["-", *values, "", job.status, "", job.name])
             continue
         loss = f"{result['val_loss']:.4f}"

@@ -1,6 +1,5 @@
 """One job in a process of its own, so that nothing a job does can take the sweep with it."""
 
-import json
 import multiprocessing
 import os
 import signal
@@ -8,7 +7,8 @@ import sys
 import traceback
 
 from gptcli.errors import RunError, UserError
-from gptcli.training.files import atomic_write_json
+from gptcli.sweep.record import numbers
+from gptcli.training.files import UnreadableFile, atomic_write_json, read_json
 
 _STATUSES = ("finished", "interrupted", "failed")
 
@@ -103,14 +103,19 @@ def collect_result(job, path):
     info = _read(path / "run.json")
     status = info.get("status")
     job.status = status if status in _STATUSES else "failed"
-    job.reason = info.get("reason") if job.status != "finished" else None
+    job.reason = str(info.get("reason")) if job.status != "finished" else None
     loss = info.get("full_val_loss") if info.get("full_val_loss") is not None else info.get("val_loss")
-    job.result = {"parameters": info.get("parameters"), "val_loss": loss, "seconds": info.get("seconds")}
+    job.result = numbers({**info, "val_loss": loss})
+    if job.status == "finished" and None in job.result.values():
+        job.status, job.reason = "failed", f"its run.json lacks {', '.join(_lacking(job.result))}"
+
+
+def _lacking(result):
+    return [key for key, value in result.items() if value is None]
 
 
 def _read(path):
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        return data if isinstance(data, dict) else {}
-    except (OSError, ValueError):
+        return read_json(path)
+    except UnreadableFile:
         return {}

@@ -1,6 +1,7 @@
 """The stream of training batches of one run, drawn and gathered for many steps at once."""
 
 from gptcli.data.windows import CounterSampler, WalkthroughSampler, gather
+from gptcli.errors import RunError
 
 _TOKENS_AT_ONCE = 2**18
 
@@ -53,6 +54,8 @@ class TrainingBatches:
         if not self.walkthrough:
             return
         self.walkthrough.restore(state["random"])
-        used = state["used_steps"] * self.batch_size
-        self.walkthrough.draw(len(self.tokens), self.block_size, used)
+        used = state["used_steps"]
+        if type(used) is not int or not 0 <= used <= self.steps_at_once:
+            raise RunError(f"the stored place in the random numbers is damaged: {used!r} steps")
+        self.walkthrough.draw(len(self.tokens), self.block_size, used * self.batch_size)
         self.mark(step)

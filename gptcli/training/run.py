@@ -1,6 +1,5 @@
 """One run while it is trained: its settings, its directory and how far it has come."""
 
-import json
 from dataclasses import asdict, dataclass, field
 
 import torch
@@ -111,5 +110,13 @@ def restore_random_state(states):
 
 
 def progress_from(state):
-    """Returns the Progress that a checkpoint's state holds."""
-    return Progress(**json.loads(json.dumps(state["progress"])))
+    """Returns the Progress that a checkpoint's state holds; TypeError where it is none."""
+    progress = Progress(**state["progress"])
+    for name, value in asdict(progress).items():
+        whole = name in ("done", "best_step", "batch_losses", "skipped_steps")
+        optional = getattr(Progress, name) is None
+        if type(value) not in ((int,) if whole else (int, float)) and not (optional and value is None):
+            raise TypeError(f"progress.{name} is {value!r}")
+    if progress.done != state.get("step"):
+        raise TypeError(f"progress.done is {progress.done}, the step {state.get('step')!r}")
+    return progress

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import time
 
 from gptcli.config import from_dict, to_dict
@@ -19,6 +20,7 @@ from gptcli.training.run_directory import RunDirectory, create_run_directory, gi
 from gptcli.training.schedule import depends_on_steps
 from gptcli.training.trainer import Trainer
 from gptcli.training.workplace import build, enough_memory, prepare
+from gptcli.validation import validate
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,11 +73,7 @@ def resume(path, interruption, *, steps=None, data_path=None, quiet=False, worke
         recorder = _reopened_recorder(directory, config, done, info["config"]["trainer"]["steps"])
         run = _run(config, directory, recorder, workplace.corpus, _fixed_windows(config, workplace.corpus))
         if checkpoint:
-            engine.load_model_state(0, checkpoint.model)
-            engine.load_optimizer_state(0, checkpoint.optimizer)
-            run.progress = progress_from(checkpoint.state)
-            run.batches.restore(checkpoint.state["batches"], done)
-            restore_random_state(checkpoint.extra)
+            _restore(run, engine, checkpoint)
         directory.update_info(
             status="running",
             reason=None,
@@ -88,14 +86,28 @@ def resume(path, interruption, *, steps=None, data_path=None, quiet=False, worke
         return _train([run], engine, workplace, interruption, quiet, notes)[0]
 
 
+def _restore(run, engine, checkpoint):
+    """Puts a checkpoint's state into a run and its engine; RunError where it does not fit them."""
+    try:
+        engine.load_model_state(0, checkpoint.model)
+        engine.load_optimizer_state(0, checkpoint.optimizer)
+        run.progress = progress_from(checkpoint.state)
+        run.batches.restore(checkpoint.state["batches"], checkpoint.step)
+        restore_random_state(checkpoint.extra)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise RunError(f"{checkpoint.path} does not fit its run: {error}") from error
+
+
 def _resumable(directory, info, steps, data_path):
     """Returns the Config to go on with, the checkpoint to go on from (or None: from the start) and notes."""
-    stored = from_dict(info["config"])
+    stored = _stored_config(info)
     notes = []
     try:
         checkpoint, notes = newest_good_checkpoint(directory.path)
-        _refuse_changed_settings(checkpoint.state["config"], info["config"])
+        _refuse_changed_settings(checkpoint.state.get("config"), info["config"])
     except NoCheckpoint:
+        if info.get("status") == "finished" or _has_had_a_checkpoint(directory):
+            raise
         checkpoint = None
         notes = ["no checkpoint was saved yet; the run starts from its beginning"]
     total = steps or stored.trainer.steps
@@ -116,11 +128,30 @@ def _resumable(directory, info, steps, data_path):
     if config.data.name == "auto":
         # The corpus that auto chose then is the one to go on with, whatever auto would choose now.
         config = dataclasses.replace(config, data=dataclasses.replace(config.data, name=info["corpus"]["name"]))
+    validate(from_dict(to_dict(config)))
     return config, checkpoint, notes
+
+
+def _stored_config(info):
+    """Returns the Config in run.json; UserError where it does not say how the run goes on."""
+    try:
+        config = from_dict(info.get("config") or {})
+        corpus = info.get("corpus")
+        if not isinstance(corpus, dict) or not all(isinstance(corpus.get(one), str) for one in ("name", "sha256")):
+            raise UserError("it names no corpus")
+        return config
+    except UserError as error:
+        raise UserError(f"run.json does not say how the run goes on: {error}") from error
+
+
+def _has_had_a_checkpoint(directory):
+    return bool(directory.checkpoint_names()) or os.path.lexists(directory.checkpoints / "latest")
 
 
 def _refuse_changed_settings(saved, now):
     """Refuses to go on when run.json's settings are not those the checkpoint was made with."""
+    if not isinstance(saved, dict):
+        raise UserError("the checkpoint does not hold the settings that it was made with")
     differences = [
         f"{key}: {old!r} -> {new!r}"
         for key, old, new in _differences(saved, now)
