@@ -62,15 +62,15 @@ class Console:
                 initial=done,
                 dynamic_ncols=True,
                 mininterval=0.2,
-                bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt} {postfix} {remaining} left",
+                bar_format="{percentage:3.0f}%|{bar}| {n_fmt}/{total_fmt}  {desc}  {remaining} left",
             )
 
     def advance(self, done):
         """Shows that done updates are made."""
         if self._bar is not None:
             if self._bar.update(done - self._bar.n):
-                self._bar.set_postfix_str(f"{self._losses}{self._speed(done)}", refresh=False)
-        elif done % 64 == 0 and time.perf_counter() - self._last_line > _SECONDS_BETWEEN_LINES:
+                self._bar.set_description_str(f"{self._losses}{self._speed(done)}", refresh=False)
+        elif time.perf_counter() - self._last_line > _SECONDS_BETWEEN_LINES:
             self._line(done)
 
     def evaluated(self, runs):
@@ -79,7 +79,7 @@ class Console:
         several = f" (first of {len(runs)})" if len(runs) > 1 else ""
         self._losses = f"train {progress.train_loss:.4f}  val {progress.val_loss:.4f}{several}  "
         if self._bar is not None:
-            self._bar.set_postfix_str(f"{self._losses}{self._speed(progress.done)}")
+            self._bar.set_description_str(f"{self._losses}{self._speed(progress.done)}")
             self.log(f"step {progress.done}/{self.steps}  {self._losses}")
         else:
             self._line(progress.done)
