@@ -25,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 HARNESS = Path(__file__).with_name("bench_peers_harness.py")
@@ -123,8 +124,9 @@ class Bench:
                 "stage=4_10", "model.embedding_dim=128", "model.num_layers=4", "model.num_heads=4",
                 "model.block_size=64", "trainer.batch_size=12", "optimizer=adamw", "trainer.grad_clip=1", *extra,
             )
-            row = self._pair(f"W2 {name}", "ms/step", lambda: self._bench(ours), lambda: self._nanogpt(compiled))
-            rows.append(row)
+            rows.append(
+                self._pair(f"W2 {name}", "ms/step", partial(self._bench, ours), partial(self._nanogpt, compiled))
+            )
         return rows
 
     def w3(self):
@@ -132,14 +134,19 @@ class Bench:
         for name, extra in (("fp32", ()), ("bf16", ("trainer.precision=bf16",))):
             ours = self._bench_command("stage=5_11", *extra, seconds=40)
             rows.append(
-                self._pair(f"W3 5_11 {name}", "ms/step", lambda: self._bench(ours), lambda: self._harness("peer-step"))
+                self._pair(
+                    f"W3 5_11 {name}", "ms/step", partial(self._bench, ours), partial(self._harness, "peer-step")
+                )
             )
         return rows
 
     def w4(self):
         return [
             self._pair(
-                f"W4 {name}", "ms/char", lambda: self._harness(f"ours-{name}"), lambda: self._harness(f"peer-{name}")
+                f"W4 {name}",
+                "ms/char",
+                partial(self._harness, f"ours-{name}"),
+                partial(self._harness, f"peer-{name}"),
             )
             for name in ("generate", "slide")
         ]

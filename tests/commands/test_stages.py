@@ -8,9 +8,9 @@ from gptcli.cli import main
 def test_the_table(capsys):
     assert main(["stages"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].split() == ["stage", "parameters", "title"]
-    rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in lines[1:23]}
-    assert rows["2_9"] == ["4,225", "A bigram table"]
+    assert lines[0].split() == ["stage", "parameters", "val", "loss", "title"]
+    rows = {line.split()[0]: line.split(maxsplit=3)[1:] for line in lines[1:23]}
+    assert rows["2_9"] == ["4,225", "2.49", "A bigram table"]
     assert rows["4_8"][0] == "48,257" and rows["5_14"][0] == "10,788,929"
     assert list(rows)[:3] == ["2_9", "3_7", "3_8"] and list(rows)[-4:] == ["5_11", "5_12", "5_13", "5_14"]
 
