@@ -60,14 +60,17 @@ class Trainer:
         if self.done == 0 and self.runs[0].is_due(self.settings.eval_every):
             self._event()
         while self.done < self.settings.steps and not self.interruption and self._alive():
-            self._advance(self._next_event())
-            if self.done < self.settings.steps and not self.interruption:
+            event = self._next_event()
+            self._advance(event)
+            # An event that is reached takes place even when the run is to stop: a resumed run goes on after it.
+            if self.done == event < self.settings.steps:
                 self._event()
         if self.profiler:
             self.profiler.close()
         if self.done < self.settings.steps:
             for member, run in self._alive():
                 self._save(member, run, best=False)
+                self._update_info(run)
         else:
             self._finish()
 
@@ -199,11 +202,14 @@ class Trainer:
         return values
 
     def _record(self, run, values):
-        member = self.runs.index(run)
-        run.progress.seconds = self._seconds_before[member] + time.perf_counter() - self._started
+        self._take_time(run)
         run.recorder.record(run.label, **values, seconds=run.progress.seconds)
         known = {key: values[key] for key in ("tokens_per_second",) if key in values}
         self._update_info(run, **known)
+
+    def _take_time(self, run):
+        before = self._seconds_before[self.runs.index(run)]
+        run.progress.seconds = before + time.perf_counter() - self._started
 
     def _update_info(self, run, **more):
         progress = run.progress
@@ -223,6 +229,7 @@ class Trainer:
             self.console.warn(f"run.json could not be updated: {error.strerror or error}; training goes on")
 
     def _save(self, member, run, *, best):
+        self._take_time(run)
         run.recorder.sync()
         try:
             run.save(self.engine, member, self.corpus, best=best)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from gptcli.training.checkpoint import CheckpointNotSaved
 from gptcli.training.interruption import Interruption
 from gptcli.training.lock import RunLock, holder
 from gptcli.training.run_directory import RunDirectory
-from gptcli.training.session import Provenance, _resumable, hyperparameters, train_new
+from gptcli.training.session import Provenance, _resumable, hyperparameters, resume, train_new
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +31,12 @@ def here(tmp_path, monkeypatch):
 def info(here, name="run"):
     """Returns what run.json holds."""
     return json.loads((here / name / "run.json").read_text())
+
+
+def records(here, name):
+    """Returns metrics.jsonl without what the clock says."""
+    lines = (here / name / "metrics.jsonl").read_text().splitlines()
+    return [{**json.loads(line), "seconds": 0, "tokens_per_second": 0} for line in lines]
 
 
 def configs(*overrides, seeds=(1,)):
@@ -101,6 +108,34 @@ def test_runs_trained_together_are_the_runs_by_themselves(quick, here):
         assert info(here, name)["full_val_loss"] == pytest.approx(
             info(here, f"alone-{seed}")["full_val_loss"], abs=1e-5
         )
+
+
+@pytest.mark.parametrize("recipe", ["default", "walkthrough"])
+@pytest.mark.parametrize("update", [1, 5, 7, 10, 11, 19])
+def test_a_stop_at_any_step_leaves_no_gap(recipe, update, quick, here, monkeypatch):
+    """Also at one where something is due: records, evaluations and a checkpoint."""
+    tokens = "null" if recipe == "walkthrough" else "256"
+    several = configs(*quick, "stage=5_4", f"recipe={recipe}", f"trainer.eval_tokens={tokens}")
+    train_together(several, ["straight"])
+    interruption, rate = Interruption(), trainer_module.learning_rate
+
+    def interrupting(step, *arguments):
+        if step + 1 == update:
+            interruption.request(signal.SIGINT)
+        return rate(step, *arguments)
+
+    monkeypatch.setattr(trainer_module, "learning_rate", interrupting)
+    (stopped,) = train_new(several, ["stopped"], [Provenance([], "", "")], interruption, quiet=True)
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    assert stopped.interrupted and (info(here, "stopped")["status"], info(here, "stopped")["step"]) == (
+        "interrupted", update,
+    )  # fmt: skip
+    assert info(here, "stopped")["tokens"] == update * 4 * 8
+    resume("stopped", Interruption(), quiet=True)
+    assert records(here, "stopped") == records(here, "straight")
+    for key in ("train_loss", "val_loss", "best_val_loss", "best_step", "full_val_loss", "status", "step", "tokens"):
+        assert info(here, "stopped")[key] == info(here, "straight")[key]
 
 
 def test_one_run_that_diverges_does_not_stop_the_others(quick, here):
