@@ -5,16 +5,19 @@ Hydra reads 4_10 as the number 410 wherever it is not quoted, so stage names are
 
 import contextlib
 import dataclasses
+import os
 import re
 import secrets
 from pathlib import Path
 
+import yaml
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob
+from hydra.core.override_parser.types import Glob, QuotedString
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -51,6 +54,27 @@ def compose(overrides, *, config_directories=()):
     return typed(composed), composed
 
 
+def sweep_parameters(overrides, config_directories=()):
+    """Returns, as overrides still to be prepared, what the composed configuration's own hydra.sweeper.params hold.
+
+    Raises:
+        UserError: overrides sweep over studies, each of which is a sweep of its own.
+    """
+    search_path = [f"hydra.searchpath={_search_path(config_directories)}"] if config_directories else []
+    with translated_errors():
+        parsed = OverridesParser.create().parse_overrides(overrides)
+        if any(one.key_or_group == "study" and one.is_sweep_override() for one in parsed):
+            raise UserError("a study is a sweep of its own; run one after the other")
+        composed = GlobalHydra.instance().hydra.compose_config(
+            "config",
+            [*search_path, *overrides],
+            RunMode.MULTIRUN,
+            with_log_configuration=False,
+            from_shell=False,
+        )
+    return [f"{key}={value}" for key, value in (composed.hydra.sweeper.params or {}).items()]
+
+
 def typed(composed):
     """Returns the Config that a composed DictConfig describes."""
     with translated_errors():
@@ -84,16 +108,19 @@ def _prepared(override, multirun, config_directories):
     if prefix == "~":
         raise UserError(f"{override}: every setting has a value; give another one instead of removing it")
     # What has a value already means the same with + and ++ as without; a group without a default needs its +.
-    prefix = "" if key not in groups or key in default_groups() else "+"
+    # A group inside another one has its default there.
+    prefix = "" if key not in groups or key in default_groups() or "/" in key else "+"
     head = f"{prefix}{key}{match['package'] or ''}="
     return _prepared_value(head, key, rest[1:], groups, multirun, config_directories)
 
 
 def _prepared_value(head, key, value, groups, multirun, config_directories):
-    if key == "data.path" and (Path(value).exists() or not _parses(f"{key}={value}")):
+    if key == "data.path" and (os.path.exists(value) or not _parses(f"{key}={value}")):
         return head + quoted(value)
     text = head + (_STAGE_WORD.sub(_stage_quoted, value) if key == "stage" else value)
     parsed = _parse(text)
+    if key == "study" and not multirun and parsed.value() != "none":
+        raise UserError(f"study={value} is a sweep; it needs -m: gptcli train -m study={value}")
     if key in text_keys() and isinstance(parsed.value(), (bool, int, float)):
         return head + quoted(value)  # a name such as 1e5 stays as it was typed
     if parsed.is_sweep_override() and not multirun:
@@ -132,7 +159,7 @@ def _prepared_for_hydra(override, key, rest):
         if not value.strip("'\" "):
             raise UserError(f"{key}={value} names no folder; the current one is {key}=.")
         # A folder's name is text, whatever Hydra's grammar would make of it.
-        if not _parses(f"{key}={value}") or isinstance(_parse(f"{key}={value}").value(), (bool, int, float)):
+        if not _parses(f"{key}={value}") or not isinstance(_parse(f"{key}={value}").value(), (str, QuotedString)):
             return f"{key}={quoted(value, interpolated=True)}"
     return override
 
@@ -214,6 +241,8 @@ def translated_errors():
         if len(lines) > 1 and lines[1].startswith("Available options"):
             lines[1:kept] = [f"{lines[1]} {', '.join(lines[2:kept])}"]
         raise UserError("; ".join(lines[:2]) or type(error).__name__) from error
+    except yaml.YAMLError as error:
+        raise UserError(f"a configuration file is not YAML: {' '.join(str(error).split())}") from error
 
 
 def run_directory_path(composed):

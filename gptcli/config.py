@@ -107,6 +107,25 @@ class SweepConfig:
 
 
 @dataclass(frozen=True)
+class StudyConfig:
+    """The question that a sweep answers and how its runs are read; a run of its own belongs to the study none.
+
+    by are the settings that tell its groups apart, baseline describes the group (or for each value of the other
+    settings the group) to compare with. The figure draws the loss against the setting x, a line for each value of the
+    setting lines, a panel for each of panels.
+    """
+
+    name: str
+    question: str | None
+    claim: str | None
+    by: tuple[str, ...]
+    baseline: str | None
+    x: str | None
+    lines: str | None
+    panels: str | None
+
+
+@dataclass(frozen=True)
 class Config:
     """Everything that defines a run."""
 
@@ -119,6 +138,7 @@ class Config:
     recipe: RecipeConfig
     trainer: TrainerConfig
     sweep: SweepConfig
+    study: StudyConfig
 
 
 def to_dict(config):
@@ -148,6 +168,15 @@ def model_from_dict(data):
         UserError: as from_dict.
     """
     return _convert_group(data, ModelConfig, "model.")
+
+
+def study_from_dict(data):
+    """Returns the StudyConfig that plain data describes.
+
+    Raises:
+        UserError: as from_dict.
+    """
+    return _convert_group(data, StudyConfig, "study.")
 
 
 def setting_keys(kind=Config, prefix=""):

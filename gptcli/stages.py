@@ -41,10 +41,15 @@ def group_values(group, extra_directories=()):
 
 
 def config_groups(extra_directories=()):
-    """Returns the names of the config groups."""
+    """Returns the names of the config groups, those inside another group (study/norm_placement) included."""
     folders = [config_directory(), *map(Path, extra_directories)]
-    found = {path.name for folder in folders for path in folder.iterdir() if path.is_dir()}
-    return sorted(found - {"hydra"})
+    found = {path.relative_to(folder) for folder in folders for path in _folders(folder)}
+    return sorted(path.as_posix() for path in found if path.parts[0] != "hydra")
+
+
+def _folders(folder):
+    found = [path for path in folder.iterdir() if path.is_dir() and path.name != "__pycache__"]
+    return [inner for path in found for inner in (path, *_folders(path))]
 
 
 def check_stage(name, extra_directories=()):
@@ -73,7 +78,7 @@ def load_stage(name):
 @cache
 def base_settings():
     """Returns the settings that every stage starts from: the default choice of each group."""
-    groups = {group: value for group, value in default_groups().items() if group != "stage"}
+    groups = {group: value for group, value in default_groups().items() if group not in ("stage", "study")}
     files = {group: config_directory() / group / f"{value}.yaml" for group, value in groups.items()}
     return {group: yaml.safe_load(path.read_text(encoding="utf-8")) for group, path in files.items()}
 

@@ -201,6 +201,13 @@ def test_every_key_of_the_documentation_is_there():
         "data.name",
         "data.path",
         "trainer.device",
+        "study.name",
+        "study.question",
+        "study.claim",
+        "study.baseline",
+        "study.x",
+        "study.lines",
+        "study.panels",
     }
 
 

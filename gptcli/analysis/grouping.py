@@ -92,7 +92,7 @@ def _settings_of(run, shared_names):
         key: value
         for key, value in flatten(run.config).items()
         if key not in _SILENT
-        and not key.startswith("sweep.")
+        and not key.startswith(("sweep.", "study."))
         and (not key.startswith("data.") or key == "data.validation_fraction")
     }
     name, digest = _corpus_of(run)

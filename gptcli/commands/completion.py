@@ -115,7 +115,7 @@ def _overrides(last):
     if not equals:
         keys = setting_keys()
         leaves = [one for one in keys if not any(other.startswith(f"{one}.") for other in keys)]
-        return [f"{one}=" for one in sorted({*groups, *leaves}) if not one.startswith("stage.")]
+        return [f"{one}=" for one in sorted({*groups, *leaves}) if not one.startswith(("stage.", "study.", "study/"))]
     stem = key + "=" + value[: value.rfind(",") + 1]
     values = group_values(key) if key in groups else _known_values(key)
     return [stem + one for one in values]

@@ -48,7 +48,7 @@ def _side(name):
     flat = {
         key: value
         for key, value in _flat(settings).items()
-        if not key.startswith(("stage.", "sweep.")) and value is not None
+        if not key.startswith(("stage.", "sweep.", "study.")) and value is not None
     }
     return {"title": settings["stage"]["title"], "settings": flat, "shapes": shapes}
 

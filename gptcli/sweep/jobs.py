@@ -9,7 +9,7 @@ from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Glob, RangeSweep
 
-from gptcli.composition import compose, provenance_yaml, translated_errors
+from gptcli.composition import compose, prepare, provenance_yaml, sweep_parameters, translated_errors
 from gptcli.errors import RunError, UserError
 from gptcli.validation import validate, validate_batch
 
@@ -40,11 +40,14 @@ class Job:
 def expand(overrides):
     """Returns one list of overrides for each job, and the keys that vary among them, in the order given.
 
+    Of two overrides of one key, the later one counts, in the place of the first.
+
     Raises:
         UserError: a value asks for a random or continuous search, which needs another sweeper.
     """
     with translated_errors():
         parsed = OverridesParser.create().parse_overrides(overrides)
+        parsed = list({override.get_key_element(): override for override in parsed}.values())
         for override in parsed:
             if override.is_sweep_override() and not override.is_discrete_sweep():
                 raise UserError(
@@ -76,9 +79,13 @@ def _check_number(parsed):
 def compose_jobs(overrides, config_directories=()):
     """Returns the jobs of a sweep; one whose settings do not fit together is marked failed.
 
+    What the configuration itself sweeps over, as a study does, comes before overrides, and yields to them.
+
     Raises:
         UserError: no job's settings are right; the first one's fault is named.
     """
+    parameters = sweep_parameters(overrides, config_directories)
+    overrides = [*prepare(parameters, multirun=True, config_directories=config_directories), *overrides]
     combinations, varying = expand(overrides)
     width = len(str(len(combinations) - 1))
     jobs = []
