@@ -1,8 +1,10 @@
 """gptcli eval: the loss of a run on a whole split."""
 
 import json
+import math
 import sys
 
+from gptcli.errors import RunError
 from gptcli.terminal import printable, table
 
 SUMMARY = """Measure a run's model on a whole split of its corpus: loss with its standard error, bits per character,
@@ -76,15 +78,18 @@ def _measure(loaded, tokens, floor, corpus_name, arguments):
         return F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
 
     result = split_loss(window_losses, tokens, block_size, windows_at_once=256)
+    if not math.isfinite(result.loss):
+        raise RunError(f"the model's loss is not finite: {result.loss}; its weights are of no use")
     facts = {
         "step": loaded.step,
         "corpus": corpus_name,
         "split": None if arguments.data_path else arguments.split,
         "characters": result.symbols,
         "loss": result.loss,
-        "standard_error": result.standard_error,
+        # A single window has no standard error, and JSON no word for what is not a number.
+        "standard_error": result.standard_error if math.isfinite(result.standard_error) else None,
         "bits_per_character": result.bits_per_character,
-        "perplexity": result.perplexity,
+        "perplexity": result.perplexity if math.isfinite(result.perplexity) else None,
         "loss_by_position": result.by_position,
     }
     if floor is not None:
@@ -94,10 +99,11 @@ def _measure(loaded, tokens, floor, corpus_name, arguments):
 
 
 def _as_text(facts):
+    error = "" if facts["standard_error"] is None else f" ± {facts['standard_error']:.4f}"
     rows = [
-        ("loss", f"{facts['loss']:.4f} ± {facts['standard_error']:.4f} nats a character"),
+        ("loss", f"{facts['loss']:.4f}{error} nats a character"),
         ("bits per character", f"{facts['bits_per_character']:.4f}"),
-        ("perplexity", f"{facts['perplexity']:.3f}"),
+        ("perplexity", "beyond all numbers" if facts["perplexity"] is None else f"{facts['perplexity']:.3f}"),
     ]
     if "floor" in facts:
         rows.append(("best possible", f"{facts['floor']:.4f}; the model is {facts['above_floor']:+.4f} from it"))

@@ -16,6 +16,9 @@ EXAMPLES = """examples:
   gptcli generate latest --samples 3 --json
   gptcli generate latest --interactive"""
 
+# Every sample's random numbers are drawn before its first character.
+_MOST_CHARACTERS = 10**8
+
 
 def add_arguments(parser):
     """Declares what the command takes."""
@@ -61,6 +64,12 @@ def _check(arguments):
     for name, value, least in (("--tokens", arguments.tokens, 1), ("--samples", arguments.samples, 1)):
         if value < least:
             raise UserError(f"{name} {value} must be at least {least}")
+        if value > _MOST_CHARACTERS:
+            raise UserError(f"{name} {value} must be at most {_MOST_CHARACTERS}")
+    if arguments.samples * arguments.tokens > _MOST_CHARACTERS:
+        raise UserError(
+            f"--samples {arguments.samples} of --tokens {arguments.tokens} are more than {_MOST_CHARACTERS} characters"
+        )
     if arguments.seed is not None and not 0 <= arguments.seed < 2**63:
         raise UserError(f"--seed {arguments.seed} must be at least 0 and below 2^63")
     if arguments.interactive and arguments.json:

@@ -72,7 +72,7 @@ class TextReader:
 def resolved(path):
     """The absolute path of a regular file that a user has named; UserError says why it is none."""
     try:
-        full = Path(path).expanduser().absolute()
+        full = Path(os.path.expanduser(path)).absolute()
         status = full.stat()
     except FileNotFoundError:
         where = "" if Path(path).is_absolute() else f" (relative paths start from {Path.cwd()})"

@@ -1,5 +1,6 @@
 """One run while it is trained: its settings, its directory and how far it has come."""
 
+import math
 from dataclasses import asdict, dataclass, field
 
 import torch
@@ -56,9 +57,19 @@ class Run:
         return every > 0 and self.label >= 0 and self.label % every == 0
 
     def note_evaluation(self, train_loss, val_loss):
-        """Takes the losses of an evaluation; returns whether the validation loss is the best so far."""
+        """Takes the losses of an evaluation; returns whether the validation loss is the best so far.
+
+        One that is not finite is the run's failure: a step changes nothing where its loss is not finite, so the weights
+        have grown out of range, and will not come back.
+        """
         progress = self.progress
         progress.train_loss, progress.val_loss = train_loss, val_loss
+        if not math.isfinite(val_loss):
+            self.failure = (
+                f"not finite at step {self.label}: the validation loss is {val_loss};"
+                " lower optimizer.learning_rate or set trainer.grad_clip=1"
+            )
+            return False
         if progress.best_val_loss is not None and not val_loss < progress.best_val_loss:
             return False
         progress.best_val_loss, progress.best_step = val_loss, self.label

@@ -169,6 +169,8 @@ class Trainer:
                 best = run.note_evaluation(train_loss, val_loss) and self.done > 0
             if values:
                 self._record(run, values)
+            if run.failure:
+                continue
             if evaluates and run.is_due(settings.sample_every):
                 run.recorder.samples(run.label, self.sampler(member, run.label))
             if best or saves:
@@ -250,11 +252,15 @@ class Trainer:
                 values |= {"train_loss": train_loss, "val_loss": val_loss}
                 best = run.note_evaluation(train_loss, val_loss)
             run.full_split = self._full_split(member, run)
+            if not evaluations and not math.isfinite(run.full_split.loss):
+                run.note_evaluation(run.progress.train_loss, run.full_split.loss)
             full = {
                 "full_val_loss": run.full_split.loss,
                 "full_val_loss_standard_error": run.full_split.standard_error,
             }
             self._record(run, values | full)
+            if run.failure:
+                continue
             if self.settings.sample_every:
                 run.recorder.samples(run.label, self.sampler(member, run.label))
             self._save(member, run, best=best)
