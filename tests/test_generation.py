@@ -97,11 +97,16 @@ def _naive_kept(logits, temperature, top_k, top_p):
     top_p=st.sampled_from([0.1234567, 0.5234567, 0.9012345, 1.0]),
 )
 def test_what_is_kept_equals_the_loop(logits, temperature, top_k, top_p):
-    kept = kept_probabilities(
-        torch.tensor([logits], dtype=torch.float64), Sampling(temperature, top_k, top_p)
-    )[0]
+    kept = kept_probabilities(torch.tensor([logits], dtype=torch.float64), Sampling(temperature, top_k, top_p))[0]
     expected = _naive_kept(logits, temperature, top_k, top_p)
     assert (kept / kept.sum()).tolist() == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("top_p", "kept"), [(0.5, 1), (0.5001, 2), (0.75, 2), (0.7501, 3), (1.0, 4)])
+def test_top_p_keeps_the_fewest_that_reach_it(top_p, kept):
+    """Probabilities 1/2, 1/4, 1/8, 1/8, which add up without rounding."""
+    logits = torch.tensor([[4.0, 2.0, 1.0, 1.0]], dtype=torch.float64).log()
+    assert int((kept_probabilities(logits, Sampling(top_p=top_p)) > 0).sum()) == kept
 
 
 def test_ties_at_the_border_of_top_k_keep_exactly_k():
@@ -109,9 +114,7 @@ def test_ties_at_the_border_of_top_k_keep_exactly_k():
     assert (kept > 0).tolist() == [True, True, False, False, False]
 
 
-@pytest.mark.parametrize(
-    "sampling", [Sampling(), Sampling(temperature=0.5), Sampling(top_k=3), Sampling(top_p=0.8)]
-)
+@pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=0.5), Sampling(top_k=3), Sampling(top_p=0.8)])
 def test_draws_have_the_frequencies_of_the_probabilities(sampling):
     logits = [1.0, 0.3, -0.5, 2.0, -1.0]
     number = 20_000
@@ -119,9 +122,7 @@ def test_draws_have_the_frequencies_of_the_probabilities(sampling):
     drawn = draw(torch.tensor([logits]).expand(number, -1), sampling, uniform)
     counts = torch.bincount(drawn, minlength=5).tolist()
     expected = _naive_kept(logits, sampling.temperature, sampling.top_k, sampling.top_p)
-    assert [count for count, chance in zip(counts, expected, strict=True) if chance == 0] == [
-        0
-    ] * expected.count(0)
+    assert [count for count, chance in zip(counts, expected, strict=True) if chance == 0] == [0] * expected.count(0)
     pairs = [(count, chance * number) for count, chance in zip(counts, expected, strict=True) if chance]
     assert chisquare(*zip(*pairs, strict=True)).pvalue > 1e-3
 

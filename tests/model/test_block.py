@@ -75,9 +75,11 @@ def test_a_block_of_one_sublayer(missing, left):
 
 
 @pytest.mark.parametrize("placement", ["sublayer", "everywhere"])
-def test_dropout_spares_the_residual_stream(placement):
-    """Where a branch's output is dropped, what remains is x itself, unscaled."""
-    block = _block(dropout=0.9, dropout_placement=placement, feed_forward="none").train()
+@pytest.mark.parametrize("extra", [False, True])
+def test_dropout_spares_the_residual_stream(placement, extra):
+    """Where a branch's output, the extra projection's, is dropped, what remains is x itself, unscaled."""
+    changes = {"dropout": 0.9, "dropout_placement": placement, "extra_projection": extra}
+    block = _block(**changes, feed_forward="none").train()
     x = torch.randn(50, 5, 6)
     out = block(x)
     assert 0.8 < (out == x).double().mean() < 1.0
