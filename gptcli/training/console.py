@@ -8,6 +8,7 @@ import time
 from tqdm import tqdm
 
 from gptcli.terminal import printable
+from gptcli.training.files import append_text
 
 _SECONDS_BETWEEN_LINES = 10
 
@@ -48,8 +49,7 @@ class Console:
         if self.log_path is None:
             return
         try:
-            with open(self.log_path, "a", encoding="utf-8") as file:
-                file.write(f"{time.strftime('%H:%M:%S')} {printable(text)}\n")
+            append_text(self.log_path, f"{time.strftime('%H:%M:%S')} {printable(text)}\n")
         except OSError:
             self.log_path = None
 
@@ -92,7 +92,9 @@ class Console:
 
     def _line(self, done):
         self._last_line = time.perf_counter()
-        text = f"step {done}/{self.steps}  {self._losses}{self._speed(done)}  {self._left(done)} left"
+        text = f"step {done}/{self.steps}  {self._losses}".rstrip()
+        if done > self._first:
+            text += f"  {self._speed(done)}  {self._left(done)} left"
         self.log(text)
         if not self.quiet:
             print_safely(text, sys.stderr)
