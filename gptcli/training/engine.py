@@ -6,7 +6,7 @@ from gptcli.training.adam import FlatAdam
 from gptcli.training.eager_gradient import EagerGradient
 from gptcli.training.flat_parameters import FlatParameters
 from gptcli.training.native.gradient import NativeGradient
-from gptcli.training.native.library import load_library
+from gptcli.training.native.library import load_library, why_no_bf16
 from gptcli.training.native.tape import why_no_tape
 
 
@@ -89,7 +89,7 @@ def build_engine(
     Args:
         models: list of GPT; they are taken over, and their parameters become views.
         optimizers: one object a member with name (adam or adamw), betas and weight_decay.
-        compile: on a CPU in fp32 the project's own kernels where they cover the model, else torch.compile.
+        compile: on a CPU the project's own kernels where they cover the model, else torch.compile.
         seeds: one integer a member; dropout masks are then a function of seed and step alone. None draws
             them from torch's generator as the plain modules would, which the kernels cannot.
     On the kernels' path torch is left with one thread; the kernels take the number that was set before.
@@ -102,7 +102,9 @@ def build_engine(
     config, vocabulary_size = models[0].config, models[0].vocabulary_size
     if compile and why_not_natively(config, vocabulary_size, precision, device, seeds is not None) is None:
         threads = torch.get_num_threads()
-        gradient = NativeGradient(load_library(), models, parameters, seeds or [0] * len(models), threads)
+        seeds = seeds or [0] * len(models)
+        bf16 = precision == "bf16"
+        gradient = NativeGradient(load_library(), models, parameters, seeds, threads, bf16=bf16)
         # What is left to torch is too small to share: its threads would cost more than they bring.
         torch.set_num_threads(1)
     else:
@@ -114,8 +116,6 @@ def why_not_natively(config, vocabulary_size, precision, device, has_seeds):
     """Returns in words why the project's own kernels do not serve, or None when they do."""
     if torch.device(device).type != "cpu":
         return "they run on a CPU"
-    if precision != "fp32":
-        return f"they compute in fp32, not {precision}"
     if config.dropout and not has_seeds:
         return "dropout is to repeat the random numbers of torch"
-    return why_no_tape(config, vocabulary_size)
+    return why_no_tape(config, vocabulary_size) or (why_no_bf16() if precision == "bf16" else None)

@@ -12,7 +12,7 @@ from gptcli.model.gpt import GPT
 from gptcli.model.parameters import parameter_count
 from gptcli.training.compile_choice import choose_compile
 from gptcli.training.device import choose_device, choose_precision
-from gptcli.training.engine import build_engine
+from gptcli.training.engine import build_engine, why_not_natively
 from gptcli.training.threads import choose_threads
 from gptcli.validation import validate, validate_batch, validate_size
 
@@ -57,7 +57,8 @@ def prepare(configs, *, workers=1):
     parameters = parameter_count(first.model, vocabulary_size)
     tokens_per_step = first.trainer.batch_size * first.model.block_size * len(configs)
     compiled, reason = choose_compile(first, device, vocabulary_size, members=len(configs))
-    kernels = compiled and device.type == "cpu" and precision == "fp32"
+    has_seeds = first.recipe.name != "walkthrough"
+    kernels = compiled and why_not_natively(first.model, vocabulary_size, precision, device, has_seeds) is None
     threads, _ = choose_threads(first.trainer.threads, parameters, tokens_per_step, workers, kernels)
     torch.set_num_threads(threads)
     return Workplace(corpus, device, precision, threads, compiled, (reason,) if reason else ())

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gptcli.model.config import ModelConfig
-from gptcli.training import compile_choice, threads
+from gptcli.training import compile_choice, engine, threads
 from gptcli.training.native.library import NoLibrary
 
 CONFIG = {
@@ -37,12 +37,12 @@ def choose(config, **more):
         ({}, True),
         ({"compile": False}, False),
         ({"compile": True, "steps": 1}, True),
-        ({"steps": 10}, False),
-        ({"precision": "bf16"}, False),
+        ({"steps": 10}, True),
         ({"recipe": "walkthrough"}, True),
         ({"recipe": "walkthrough", "dropout": 0.1}, False),
         ({"dropout": 0.1}, True),
-        ({"embedding_dim": 384, "num_layers": 6}, False),
+        ({"embedding_dim": 384, "num_layers": 6, "dropout": 0.2}, True),
+        ({"embedding_dim": 1536, "num_layers": 12}, False),
     ],
     ids=str,
 )
@@ -50,9 +50,12 @@ def test_auto_compiles_where_it_pays(settings, expected):
     assert choose(config_with(**settings))[0] is expected
 
 
-def test_many_members_pay_together():
-    assert not choose(config_with(steps=100))[0]
-    assert choose(config_with(steps=100), members=16)[0]
+def test_bf16_is_compiled_where_the_processor_has_tiles(monkeypatch):
+    monkeypatch.setattr(engine, "why_no_bf16", lambda: None)
+    assert choose(config_with(precision="bf16"))[0]
+    monkeypatch.setattr(engine, "why_no_bf16", lambda: "no tiles")
+    compiled, reason = choose(config_with(precision="bf16"))
+    assert not compiled and "no tiles" in reason
 
 
 def test_without_a_compiler_steps_are_not_compiled_and_one_line_says_so(monkeypatch):
@@ -67,7 +70,7 @@ def test_without_a_compiler_steps_are_not_compiled_and_one_line_says_so(monkeypa
 
 def test_torch_compile_needs_a_compiler_too(monkeypatch):
     monkeypatch.setattr(compile_choice, "find_compiler", lambda: None)
-    compiled, reason = choose(config_with(compile=True, precision="bf16"))
+    compiled, reason = choose(config_with(compile=True, recipe="walkthrough", dropout=0.1))
     assert not compiled and "C++ compiler" in reason
 
 

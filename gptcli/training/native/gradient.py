@@ -4,12 +4,15 @@ import torch
 
 from gptcli.training.native.tape import Tape
 
-# Rows that a thread works on at once: few enough for its cache, enough to fill the tiles of a matrix product.
+# Rows that a thread works on at once. A narrow model's fit the cache; a wide one's do not, and more rows then make up
+# for reading and writing the gradients of its weights once for each chunk.
 _ROWS_AT_ONCE = 64
+_ROWS_AT_ONCE_WIDE = 256
+_WIDE = 64
 
 
 class NativeGradient:
-    """Computes what EagerGradient computes, in fp32 on the CPU; the same bits on any number of threads.
+    """Computes what EagerGradient computes, on the CPU; the same bits on any number of threads.
 
     Dropout masks are a pure function of a member's seed and the number of the step.
 
@@ -19,11 +22,12 @@ class NativeGradient:
         parameters: the FlatParameters that hold their weights.
         seeds: one integer a member, for dropout.
         threads: number of threads to compute on.
+        bf16: whether matrix products round their factors to bf16; sums and all else are fp32.
     """
 
-    def __init__(self, library, models, parameters, seeds, threads):
+    def __init__(self, library, models, parameters, seeds, threads, bf16=False):
         self.library, self.models, self.parameters = library, models, parameters
-        self.seeds, self.threads = seeds, threads
+        self.seeds, self.threads, self.bf16 = seeds, threads, bf16
         self.rates = torch.tensor([model.config.dropout for model in models])
         position = models[0].position_embedding
         self.constants = getattr(position, "table", torch.zeros(1)).contiguous()
@@ -53,12 +57,13 @@ class NativeGradient:
         x, y = x.contiguous(), y.contiguous()
         members, windows, time = x.shape
         shape, operations, widths = self._program(time)
-        chunk = max(1, _ROWS_AT_ONCE // time)
+        wide = self.models[0].token_embedding.weight.shape[1] >= _WIDE
+        chunk = max(1, (_ROWS_AT_ONCE_WIDE if wide else _ROWS_AT_ONCE) // time)
         workspace = self._workspace(time, chunk)
         status = self.library.run(
             shape.data_ptr(), operations.data_ptr(), widths.data_ptr(), members,
             values.data_ptr(), self.constants.data_ptr(), self.rates.data_ptr(), keys.data_ptr(),
-            x.data_ptr(), y.data_ptr(), windows, chunk, self.threads,
+            x.data_ptr(), y.data_ptr(), windows, chunk, self.threads, int(self.bf16),
             losses.data_ptr(), None if gradients is None else gradients.data_ptr(), workspace.data_ptr(),
         )  # fmt: skip
         if status == 1:
@@ -77,9 +82,9 @@ class NativeGradient:
 
     def _workspace(self, time, chunk):
         if time not in self._workspaces:
-            shape, _, widths = self._program(time)
-            floats = self.library.workspace_per_thread(shape.data_ptr(), widths.data_ptr(), chunk)
-            self._workspaces[time] = torch.zeros(self.threads * floats)
+            tables = [table.data_ptr() for table in self._program(time)]
+            floats = self.library.workspace_floats(*tables, len(self.models), chunk, self.threads)
+            self._workspaces[time] = torch.zeros(floats)
         return self._workspaces[time]
 
 

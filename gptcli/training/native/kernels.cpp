@@ -4,6 +4,7 @@
 // is cut into PARTS of whole windows, whatever the number of threads; each part runs the tape on chunks that fit a cache
 // and adds up a gradient of its own, and the parts' sums are joined in order: any number of threads gives the same bits.
 // gptcli/training/native/tape.py builds the tapes.
+#include <algorithm>
 #include <cstring>
 #include <exception>
 #include <system_error>
@@ -11,18 +12,6 @@
 #include <vector>
 
 #include "slice.h"
-
-static void pack(const Shape &shape, const Operation *operations, const int64_t *widths, const float *parameters,
-                 float *packed) {
-    for (int64_t i = 0; i < shape.operations; i++) {
-        const Operation &o = operations[i];
-        if (o.kind != LINEAR) continue;
-        int64_t stride = widths[o.output];
-        for (int64_t k = 0; k < o.width_in; k++)
-            for (int64_t n = 0; n < o.width_out; n++)
-                packed[o.packed + k * stride + n] = parameters[o.weight + n * o.width_in + k];
-    }
-}
 
 template <typename Work> static void in_threads(int64_t threads, const Work &work) {
     std::vector<std::thread> others;
@@ -39,6 +28,28 @@ template <typename Work> static void in_threads(int64_t threads, const Work &wor
 }
 
 constexpr int64_t PARTS = 4;
+// Work on fewer parameters than this is over before another thread has started.
+constexpr int64_t WORTH_SHARING = 200000;
+
+static int64_t packed_floats(const Operation &o) {
+    return o.kind == LINEAR ? panel_floats(o.width_in, o.width_out) + panel_floats(o.width_out, o.width_in) : 0;
+}
+
+// The workspace: for each member that is trained at the same time its packed weights and its parts' sums, then for each
+// thread the buffers of a chunk.
+struct Workspace {
+    int64_t packed = 0, home, buffers = 0, homes;
+
+    Workspace(const Shape &shape, const Operation *operations, const int64_t *widths, int64_t chunk, int64_t members,
+              int64_t threads)
+        : homes(std::min(members, threads)) {
+        for (int64_t i = 0; i < shape.operations; i++) packed += packed_floats(operations[i]);
+        for (int64_t i = 0; i < shape.buffers; i++) buffers += round_up(2 * widths[i] * chunk * shape.time, 16);
+        home = packed + PARTS * round_up(shape.parameters, 16);
+    }
+
+    int64_t floats(int64_t threads) const { return homes * home + threads * buffers + 16; }
+};
 
 struct Call {
     const Shape &shape;
@@ -51,31 +62,58 @@ struct Call {
     int64_t windows, chunk;
     float *losses;          // (members, windows, time)
     float *gradient;        // (members, parameters), or null
+    Products products;
+    Workspace layout;
     float *workspace;       // zeros at first
-    int64_t per_thread;
 
     // One member's losses and, when asked for, the gradient of their mean, on `threads` threads; `first_thread` is the
     // first whose workspace may be used.
     void member(int64_t index, int64_t threads, int64_t first_thread) const {
-        float *packed = workspace + first_thread * per_thread, *sums = packed + shape.packed;
-        pack(shape, operations, widths, parameters + index * shape.parameters, packed);
+        float *packed = workspace + first_thread * layout.home, *sums = packed + layout.packed;
+        int64_t sharing = shape.parameters < WORTH_SHARING ? 1 : threads;
+        std::vector<Right> weights(2 * shape.operations);
+        in_threads(sharing, [&](int64_t thread) { pack(index, packed, weights.data(), thread, sharing); });
         in_threads(threads, [&](int64_t thread) {
-            float *buffers = workspace + (first_thread + thread) * per_thread + shape.packed + PARTS * shape.parameters;
+            float *buffers = workspace + layout.homes * layout.home + (first_thread + thread) * layout.buffers;
+            if (products.tiles) open_tiles();
             for (int64_t part = thread; part < PARTS; part += threads)
-                run_part(index, part, packed, sums + part * shape.parameters, buffers);
+                run_part(index, part, weights.data(), sums + part * part_stride(), buffers);
+            if (products.tiles) close_tiles();
         });
         if (!gradient) return;
         float *sum = gradient + index * shape.parameters;
-        for (int64_t i = 0; i < shape.parameters; i++) {
-            float total = 0.0f;
-            for (int64_t part = 0; part < PARTS; part++) total += sums[part * shape.parameters + i];
-            sum[i] = total;
+        in_threads(sharing, [&](int64_t thread) {
+            int64_t end = shape.parameters * (thread + 1) / sharing;
+            for (int64_t i = shape.parameters * thread / sharing; i < end; i++) {
+                float total = 0.0f;
+                for (int64_t part = 0; part < PARTS; part++) total += sums[part * part_stride() + i];
+                sum[i] = total;
+            }
+        });
+    }
+
+    int64_t part_stride() const { return round_up(shape.parameters, 16); }
+
+    // Makes every sharing-th weight ready, from the first-th on.
+    void pack(int64_t index, float *packed, Right *weights, int64_t first, int64_t sharing) const {
+        const float *own = parameters + index * shape.parameters;
+        for (int64_t i = 0, number = 0; i < shape.operations; i++) {
+            const Operation &o = operations[i];
+            if (o.kind != LINEAR) continue;
+            if (number++ % sharing == first) {
+                const float *weight = own + o.weight;
+                weights[o.packed] = products.right(weight, 1, o.width_in, o.width_in, o.width_out, packed);
+                if (gradient)
+                    weights[o.packed + 1] = products.right(weight, o.width_in, 1, o.width_out, o.width_in,
+                                                           packed + panel_floats(o.width_in, o.width_out));
+            }
+            packed += packed_floats(o);
         }
     }
 
-    void run_part(int64_t index, int64_t part, const float *packed, float *sum, float *buffers) const {
-        Slice slice{shape, operations, widths, parameters + index * shape.parameters, constants, packed,
-                    gradient ? sum : nullptr, gradient ? rates[index] : 0.0f, keys[index], {}, {}};
+    void run_part(int64_t index, int64_t part, const Right *weights, float *sum, float *buffers) const {
+        Slice slice{shape, operations, widths, parameters + index * shape.parameters, constants, weights,
+                    gradient ? sum : nullptr, gradient ? rates[index] : 0.0f, keys[index], products, {}, {}};
         if (gradient) std::memset(sum, 0, shape.parameters * sizeof(float));
         slice.place_buffers(buffers, chunk * shape.time);
         int64_t end = windows * (part + 1) / PARTS;
@@ -90,23 +128,25 @@ struct Call {
     }
 };
 
-// Floats of workspace that each thread needs.
-extern "C" int64_t workspace_per_thread(const Shape *shape, const int64_t *widths, int64_t chunk) {
-    int64_t columns = 0;
-    for (int64_t i = 0; i < shape->buffers; i++) columns += widths[i];
-    return (shape->packed + PARTS * shape->parameters + 2 * columns * chunk * shape->time + 63) / 64 * 64;
+// Whether products in bf16 are to be had here.
+extern "C" int has_bf16() { return may_use_tiles(); }
+
+// Floats of workspace that a call of run needs.
+extern "C" int64_t workspace_floats(const Shape *shape, const Operation *operations, const int64_t *widths, int64_t members,
+                                    int64_t chunk, int64_t threads) {
+    return Workspace(*shape, operations, widths, chunk, members, threads).floats(threads);
 }
 
 // Returns 0; 1 when a symbol is not in the vocabulary; 2 when threads or memory could not be had.
 extern "C" int run(const Shape *shape, const Operation *operations, const int64_t *widths, int64_t members,
                    const float *parameters, const float *constants, const float *rates, const uint64_t *keys,
-                   const int64_t *x, const int64_t *y, int64_t windows, int64_t chunk, int64_t threads, float *losses,
-                   float *gradient, float *workspace) {
+                   const int64_t *x, const int64_t *y, int64_t windows, int64_t chunk, int64_t threads, int64_t bf16,
+                   float *losses, float *gradient, float *workspace) {
     uint64_t vocabulary = shape->vocabulary;
     for (int64_t i = 0; i < members * windows * shape->time; i++)
         if ((uint64_t)x[i] >= vocabulary || (uint64_t)y[i] >= vocabulary) return 1;
-    Call call{*shape, operations, widths, parameters, constants, rates, keys, x, y, windows, chunk,
-              losses, gradient, workspace, workspace_per_thread(shape, widths, chunk)};
+    Call call{*shape, operations, widths, parameters, constants, rates, keys, x, y, windows, chunk, losses, gradient,
+              Products{bf16 && may_use_tiles()}, Workspace(*shape, operations, widths, chunk, members, threads), workspace};
     try {
         // As many members as divide evenly are trained one on each thread, the others by all threads together.
         int64_t alone = members / threads * threads;

@@ -56,6 +56,16 @@ def load_library():
         raise NoLibrary(f"the compiled kernels do not load: {error}") from error
 
 
+def why_no_bf16():
+    """Returns in words why the kernels do not compute in bf16 here, or None when they do."""
+    try:
+        if load_library().has_bf16():
+            return None
+    except NoLibrary as error:
+        return str(error)
+    return "they compute in bf16 only on a processor with bf16 matrix tiles (AMX)"
+
+
 def library_path():
     """Returns where the kernels for these sources, these flags and this processor lie, compiled or not."""
     digest = hashlib.sha256()
@@ -101,8 +111,9 @@ def _compile(path):
 def _open(path):
     library = ctypes.CDLL(str(path))
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    library.workspace_per_thread.argtypes = [pointer, pointer, number]
-    library.workspace_per_thread.restype = number
-    library.run.argtypes = [pointer] * 3 + [number] + [pointer] * 6 + [number] * 3 + [pointer] * 3
+    library.has_bf16.restype = ctypes.c_int
+    library.workspace_floats.argtypes = [pointer] * 3 + [number] * 3
+    library.workspace_floats.restype = number
+    library.run.argtypes = [pointer] * 3 + [number] + [pointer] * 6 + [number] * 4 + [pointer] * 3
     library.run.restype = ctypes.c_int
     return library

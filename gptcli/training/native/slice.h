@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "dropout.h"
-#include "product.h"
+#include "panels.h"
 
 enum Kind { EMBED, LINEAR, NORM, ATTENTION, RELU, DROPOUT, ADD, LOSS };
 
@@ -15,23 +15,27 @@ struct Operation {
     int64_t constant;                          // embedding: 1 when the positions are constants and not parameters
     int64_t saved;                             // buffer of what the backward pass needs, -1 for none
     int64_t heads;
-    int64_t packed;                            // offset of the transposed weight among the packed weights
+    int64_t packed;                            // number of the weight's first Right
     int64_t add_input, add_other;              // whether the gradient buffer already holds a part of the sum
     int64_t drops;                             // attention: whether weights are dropped
 };
 
 struct Shape {
-    int64_t operations, buffers, parameters, packed, time, vocabulary;
+    int64_t operations, buffers, parameters, time, vocabulary;
 };
+
+constexpr int64_t BLOCK = 64;  // queries at a time: what comes after a block is not computed
 
 struct Slice {
     const Shape &shape;
     const Operation *operations;
     const int64_t *widths;  // columns of every buffer
-    const float *parameters, *constants, *packed;
+    const float *parameters, *constants;
+    const Right *weights;  // two for each LINEAR operation, from its `packed` on
     float *gradient;  // this thread's own sum, null when only the loss is wanted
     float rate;       // of dropout
     uint64_t key;
+    Products products;
     std::vector<float *> values, gradients;
     int64_t rows = 0, first_row = 0;
 
@@ -40,7 +44,7 @@ struct Slice {
         for (int pass = 0; pass < (gradient ? 2 : 1); pass++)
             for (int64_t i = 0; i < shape.buffers; i++) {
                 (pass ? gradients : values).push_back(next);
-                next += widths[i] * most_rows;
+                next += widths[i] * most_rows;  // widths are multiples of 16
             }
     }
 
@@ -101,20 +105,21 @@ struct Slice {
         float *out = values[o.output];
         for (int64_t r = 0; r < rows; r++)
             for (int64_t j = 0; j < o.width_out; j++) out[r * stride + j] = o.bias < 0 ? 0.0f : parameters[o.bias + j];
-        product(values[o.input], widths[o.input], 1, packed + o.packed, stride, out, stride, rows, stride, o.width_in,
-                true);
+        products.multiply(values[o.input], widths[o.input], 1, weights[o.packed], 0, out, stride, rows, stride, o.width_in,
+                          true);
     }
 
     void linear_backward(const Operation &o) {
         int64_t stride = widths[o.output];
         const float *out = gradients[o.output];
-        product(out, 1, stride, values[o.input], widths[o.input], gradient + o.weight, o.width_in, o.width_out,
-                o.width_in, rows, true);
+        Right in = products.right(values[o.input], widths[o.input], 1, rows, o.width_in,
+                                  scratch<1>(panel_floats(rows, o.width_in)));
+        products.multiply(out, 1, stride, in, 0, gradient + o.weight, o.width_in, o.width_out, o.width_in, rows, true);
         if (o.bias >= 0)
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t j = 0; j < o.width_out; j++) gradient[o.bias + j] += out[r * stride + j];
-        product(out, stride, 1, parameters + o.weight, o.width_in, gradients[o.input], widths[o.input], rows, o.width_in,
-                o.width_out, o.add_input);
+        products.multiply(out, stride, 1, weights[o.packed + 1], 0, gradients[o.input], widths[o.input], rows, o.width_in,
+                          o.width_out, o.add_input);
     }
 
     void norm(const Operation &o) {
@@ -160,81 +165,111 @@ struct Slice {
         }
     }
 
-    // Saved: the weights (heads, time) of each query. Keys and queries of one window and head are strided in place.
+    // Saved: the weights (heads, time) of each query, negative where dropout takes them; after a query's block of rows
+    // nothing is written. Keys and queries of one window and head are strided in place.
     void attention(const Operation &o, int64_t index) {
         int64_t width = o.width_out, size = width / o.heads, time = shape.time, stride = widths[o.input];
-        float scale = 1.0f / std::sqrt((float)size);
-        std::vector<float> turned(size * time), kept(time * time);
+        int64_t saved = widths[o.saved];
+        float *kept = scratch<2>(BLOCK * time);
         for (int64_t w = 0; w < rows; w += time)
             for (int64_t h = 0; h < o.heads; h++) {
                 const float *query = values[o.input] + w * stride + h * size, *key = query + width;
-                float *weights = values[o.saved] + w * widths[o.saved] + h * time;
-                for (int64_t u = 0; u < time; u++)
-                    for (int64_t d = 0; d < size; d++) turned[d * time + u] = key[u * stride + d] * scale;
-                product(query, stride, 1, turned.data(), time, weights, widths[o.saved], time, time, size, false);
-                for (int64_t t = 0; t < time; t++) softmax_of_past(weights + t * widths[o.saved], t, time);
-                const float *factor = dropped_weights(o, index, w, h, weights, kept.data());
-                product(factor, factor == weights ? widths[o.saved] : time, 1, key + width, stride,
-                        values[o.output] + w * widths[o.output] + h * size, widths[o.output], time, size, time, false);
+                float *weights = values[o.saved] + w * saved + h * time;
+                Right keys = products.right(key, 1, stride, size, time, scratch<3>(panel_floats(size, time)));
+                Right items = products.right(key + width, stride, 1, time, size, scratch<4>(panel_floats(time, size)));
+                for (int64_t t = 0; t < time; t += BLOCK) {
+                    int64_t end = std::min(time, t + BLOCK);
+                    float *block = weights + t * saved;
+                    products.multiply(query + t * stride, stride, 1, keys, 0, block, saved, end - t, end, size, false);
+                    softmax_of_past(block, saved, t, end, 1.0f / std::sqrt((float)size));
+                    const float *factor = drop_weights(o, index, w, h, t, block, kept);
+                    products.multiply(factor, factor == kept ? time : saved, 1, items, 0,
+                                      values[o.output] + (w + t) * widths[o.output] + h * size, widths[o.output], end - t,
+                                      size, end, false);
+                }
             }
     }
 
-    // The attention weights with some of them zero, in `kept`; or the weights themselves when none is dropped.
-    const float *dropped_weights(const Operation &o, int64_t index, int64_t window, int64_t head, const float *weights,
-                                 float *kept) const {
+    // Marks dropped weights of the rows from t on and returns the weights that count, in `kept` when any may be dropped.
+    const float *drop_weights(const Operation &o, int64_t index, int64_t window, int64_t head, int64_t t, float *weights,
+                              float *kept) const {
         if (!o.drops || rate == 0.0f) return weights;
-        int64_t time = shape.time, stride = widths[o.saved];
+        int64_t time = shape.time, saved = widths[o.saved], end = std::min(time, t + BLOCK);
         Mask mask(key, index, rate);
-        for (int64_t t = 0; t < time; t++)
-            for (int64_t u = 0; u < time; u++)
-                kept[t * time + u] = weights[t * stride + u] * mask(mask_index(o, window + t, head, u));
-        return kept;
+        for (int64_t row = t; row < end; row++, weights += saved, kept += time) {
+            uint32_t first = (uint32_t)(((first_row + window + row) * o.heads + head) * time);
+            for (int64_t u = 0; u < end; u++) {
+                float factor = mask(first + (uint32_t)u);
+                kept[u] = weights[u] * factor;
+                weights[u] = factor == 0.0f ? -weights[u] : weights[u];
+            }
+        }
+        return kept - (end - t) * time;
     }
 
-    uint32_t mask_index(const Operation &o, int64_t row, int64_t head, int64_t key_time) const {
-        return (uint32_t)(((first_row + row) * o.heads + head) * shape.time + key_time);
-    }
-
-    static inline void softmax_of_past(float *row, int64_t t, int64_t time) {
-        float most = row[0], sum = 0.0f;
-        for (int64_t u = 1; u <= t; u++) most = row[u] > most ? row[u] : most;
-        for (int64_t u = 0; u < time; u++) row[u] = u <= t ? exponential(row[u] - most) : 0.0f;
-        for (int64_t u = 0; u < time; u++) sum += row[u];
-        float inverse = 1.0f / sum;
-        for (int64_t u = 0; u < time; u++) row[u] *= inverse;
+    // Rows t..end - 1 of scores become weights; columns from the query's own on are the future, and zero.
+    static void softmax_of_past(float *scores, int64_t stride, int64_t t, int64_t end, float scale) {
+        float *row = scores;
+        for (int64_t now = t; now < end; now++, row += stride) {
+            float most = row[0], sum = 0.0f;
+            for (int64_t u = 1; u <= now; u++) most = row[u] > most ? row[u] : most;
+            for (int64_t u = 0; u < end; u++) row[u] = u <= now ? exponential((row[u] - most) * scale) : 0.0f;
+            for (int64_t u = 0; u < end; u++) sum += row[u];
+            float inverse = 1.0f / sum;
+            for (int64_t u = 0; u < end; u++) row[u] *= inverse;
+        }
     }
 
     void attention_backward(const Operation &o, int64_t index) {
         int64_t width = o.width_out, size = width / o.heads, time = shape.time, stride = widths[o.input];
         int64_t out_stride = widths[o.output], saved = widths[o.saved];
-        float scale = 1.0f / std::sqrt((float)size);
-        std::vector<float> turned(size * time), scores(time * time), kept(time * time);
         bool drops = o.drops && rate > 0.0f;
-        Mask mask(key, index, rate);
+        float keeps = drops ? 1.0f / (1.0f - rate) : 1.0f, scale = 1.0f / std::sqrt((float)size);
+        float *scores = scratch<2>(2 * time * time), *kept = scores + time * time;
+        int64_t floats = panel_floats(time, size);
         for (int64_t w = 0; w < rows; w += time)
             for (int64_t h = 0; h < o.heads; h++) {
                 const float *query = values[o.input] + w * stride + h * size, *key = query + width, *value = key + width;
                 float *query_gradient = gradients[o.input] + w * stride + h * size;
                 const float *weights = values[o.saved] + w * saved + h * time;
                 const float *out = gradients[o.output] + w * out_stride + h * size;
-                for (int64_t u = 0; u < time; u++)
-                    for (int64_t d = 0; d < size; d++) turned[d * time + u] = value[u * stride + d];
-                product(out, out_stride, 1, turned.data(), time, scores.data(), time, time, time, size, false);
-                const float *factor = dropped_weights(o, index, w, h, weights, kept.data());
-                if (drops)
-                    for (int64_t t = 0; t < time; t++)
-                        for (int64_t u = 0; u < time; u++) scores[t * time + u] *= mask(mask_index(o, w + t, h, u));
-                for (int64_t t = 0; t < time; t++) {
-                    float sum = 0.0f;
-                    for (int64_t u = 0; u < time; u++) sum += scores[t * time + u] * weights[t * saved + u];
-                    for (int64_t u = 0; u < time; u++)
-                        scores[t * time + u] = (scores[t * time + u] - sum) * weights[t * saved + u] * scale;
+                Right values_across = products.right(value, 1, stride, size, time, scratch<3>(panel_floats(size, time)));
+                Right keys = products.right(key, stride, 1, time, size, scratch<4>(floats));
+                Right queries = products.right(query, stride, 1, time, size, scratch<5>(floats));
+                Right outs = products.right(out, out_stride, 1, time, size, scratch<6>(floats));
+                for (int64_t t = 0; t < time; t += BLOCK) {
+                    int64_t end = std::min(time, t + BLOCK);
+                    float *block = scores + t * time;
+                    products.multiply(out + t * out_stride, out_stride, 1, values_across, 0, block, time, end - t, end, size,
+                                      false);
+                    softmax_backward(weights + t * saved, saved, block, kept + t * time, time, end - t, end, keeps, scale);
+                    products.multiply(block, time, 1, keys, 0, query_gradient + t * stride, stride, end - t, size, end,
+                                      false);
                 }
-                product(factor, 1, drops ? time : saved, out, out_stride, query_gradient + 2 * width, stride, time, size, time,
-                        false);
-                product(scores.data(), time, 1, key, stride, query_gradient, stride, time, size, time, false);
-                product(scores.data(), 1, time, query, stride, query_gradient + width, stride, time, size, time, false);
+                for (int64_t u = 0; u < time; u += BLOCK) {
+                    int64_t count = std::min(BLOCK, time - u), after = u * time + u;
+                    products.multiply(kept + after, 1, time, outs, u, query_gradient + 2 * width + u * stride, stride, count,
+                                      size, time - u, false);
+                    products.multiply(scores + after, 1, time, queries, u, query_gradient + width + u * stride, stride, count,
+                                      size, time - u, false);
+                }
             }
+    }
+
+    // Turns the gradients of kept weights in `scores` into those of the scores, and writes the kept weights.
+    static void softmax_backward(const float *weights, int64_t saved, float *scores, float *kept, int64_t stride,
+                                 int64_t count, int64_t columns, float keeps, float scale) {
+        for (int64_t t = 0; t < count; t++, weights += saved, scores += stride, kept += stride) {
+            float sum = 0.0f;
+            for (int64_t u = 0; u < columns; u++) {
+                kept[u] = weights[u] > 0.0f ? weights[u] * keeps : 0.0f;
+                sum += scores[u] * kept[u];
+            }
+            for (int64_t u = 0; u < columns; u++) {
+                float gradient = weights[u] > 0.0f ? scores[u] * keeps : 0.0f;
+                scores[u] = (gradient - sum) * std::fabs(weights[u]) * scale;
+            }
+        }
     }
 
     void relu(const Operation &o) {

@@ -28,8 +28,8 @@ FIELDS = (
 )
 # Rows of every buffer start at a multiple of this many floats, so that products need no remainder loop.
 _ALIGNMENT = 16
-# Where products outgrow the first cache, the matrix library's blocking wins.
-_MOST_PARAMETERS = 2_000_000
+# The parts of a batch each sum up a gradient of their own, which costs four times the memory of the parameters.
+_MOST_PARAMETERS = 100_000_000
 
 _COMPONENTS = {
     "attention": {"none", "single_head", "multi_head"},
@@ -54,7 +54,7 @@ def why_no_tape(config, vocabulary_size):
 class Tape:
     """The operations of one model on windows of `time` tokens.
 
-    operations: list of dicts with FIELDS; widths: columns of each buffer; packed: floats of turned weights.
+    operations: list of dicts with FIELDS; widths: columns of each buffer.
     with_dropout adds the operations that drop; the rate is given with each call.
     """
 
@@ -82,7 +82,7 @@ class Tape:
 
     def shape(self):
         """Returns struct Shape as integers."""
-        counts = [len(self.operations), len(self.widths), self.parameters, self.packed]
+        counts = [len(self.operations), len(self.widths), self.parameters]
         return [*counts, self.time, self.vocabulary_size]
 
     def _buffer(self, columns):
@@ -152,7 +152,7 @@ class Tape:
             "linear", f"{name}.weight", f"{name}.bias",
             input=x, output=y, width_in=width_in, width_out=width_out, packed=self.packed,
         )  # fmt: skip
-        self.packed += width_in * self.widths[y]
+        self.packed += 2  # one for the forward, one for the backward product
         return y
 
     def _norm(self, name, x):

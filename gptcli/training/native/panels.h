@@ -1,0 +1,319 @@
+// Products of larger matrices. The right side is packed first, once for many left sides, into panels of a few columns
+// that stay in the first cache; in fp32, or rounded to bf16 for a processor with matrix tiles (AMX), where sums are fp32.
+#pragma once
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "product.h"
+
+#if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
+#define HAS_TILES 1
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#else
+#define HAS_TILES 0
+#endif
+
+constexpr int64_t PANEL = 2 * LANES, DEPTH = 192;  // a panel of DEPTH rows and a tile's rows fit the first cache
+constexpr int64_t SIDE = 16, PAIR_DEPTH = 32;      // of a matrix tile: 16 rows of 32 bf16, summed into 16 x 16 floats
+constexpr int64_t TILE_DEPTH = 512;
+
+static inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+// Floats that the panels of an inner x columns matrix take, in either precision.
+static inline int64_t panel_floats(int64_t inner, int64_t columns) {
+    return round_up(columns, PANEL) * round_up(inner, PAIR_DEPTH);
+}
+
+// Room for `floats` that lasts until the next call with the same number on the same thread.
+template <int NUMBER> static float *scratch(int64_t floats) {
+    static thread_local std::vector<float> space;
+    if ((int64_t)space.size() < floats + 16) space.resize(floats + 16);
+    return (float *)(((uintptr_t)space.data() + 63) / 64 * 64);
+}
+
+// Products no larger than this gain nothing from packing.
+static inline bool is_small(int64_t inner, int64_t columns) { return inner * columns <= 4096; }
+
+static void pack_floats(const float *b, int64_t b_row, int64_t b_column, int64_t inner, int64_t columns, float *panels) {
+    for (int64_t j = 0; j < columns; j += PANEL, panels += inner * PANEL) {
+        int64_t width = std::min(PANEL, columns - j);
+        if (width < PANEL) std::memset(panels, 0, inner * PANEL * sizeof(float));
+        if (b_column == 1)
+            for (int64_t k = 0; k < inner; k++) std::memcpy(panels + k * PANEL, b + k * b_row + j, width * sizeof(float));
+        else
+            for (int64_t k0 = 0; k0 < inner; k0 += SIDE)
+                for (int64_t c = 0; c < width; c++)
+                    for (int64_t k = k0; k < std::min(inner, k0 + SIDE); k++)
+                        panels[k * PANEL + c] = b[k * b_row + (j + c) * b_column];
+    }
+}
+
+template <int ROWS>
+static inline void panel_tile(const float *a, int64_t a_row, int64_t a_inner, const float *panel, float *c, int64_t c_row,
+                              int64_t columns, int64_t inner, bool accumulate) {
+    if (columns >= PANEL) return tile<ROWS, 2, LANES>(a, a_row, a_inner, panel, PANEL, c, c_row, inner, accumulate);
+    float edge[ROWS * PANEL];
+    tile<ROWS, 2, LANES>(a, a_row, a_inner, panel, PANEL, edge, PANEL, inner, false);
+    for (int i = 0; i < ROWS; i++)
+        for (int64_t j = 0; j < columns; j++) {
+            float &out = c[i * c_row + j];
+            out = accumulate ? out + edge[i * PANEL + j] : edge[i * PANEL + j];
+        }
+}
+
+// Floats of one turned tile; not a multiple of a large power of two, so that tiles do not displace each other.
+static inline int64_t turned_floats(int64_t inner) { return inner * TILE_ROWS + SIDE; }
+
+// A whose columns lie side by side is copied first, tile by tile: the rows of one tile side by side.
+static void turn_left(const float *a, int64_t a_inner, int64_t rows, int64_t inner, float *turned) {
+    for (int64_t k = 0; k < inner; k++, a += a_inner) {
+        float *to = turned + k * TILE_ROWS;
+        int64_t i = 0;
+        for (; i + TILE_ROWS <= rows; i += TILE_ROWS, to += turned_floats(inner))
+            std::memcpy(to, a + i, TILE_ROWS * sizeof(float));
+        for (; i < rows; i++) *to++ = a[i];
+    }
+}
+
+static void multiply_floats(const float *a, int64_t a_row, int64_t a_inner, const float *panels, int64_t packed_inner,
+                            float *c, int64_t c_row, int64_t rows, int64_t columns, int64_t inner, bool accumulate) {
+    bool turns = a_inner != 1;
+    float *turned = turns ? scratch<0>((rows / TILE_ROWS + 1) * turned_floats(DEPTH)) : nullptr;
+    for (int64_t k0 = 0; k0 < inner; k0 += DEPTH) {
+        int64_t depth = std::min(DEPTH, inner - k0);
+        bool adds = accumulate || k0;
+        if (turns) turn_left(a + k0 * a_inner, a_inner, rows, depth, turned);
+        for (int64_t j = 0; j < columns; j += PANEL) {
+            const float *panel = panels + j * packed_inner + k0 * PANEL;
+            int64_t width = columns - j;
+            for (int64_t i = 0; i < rows;) {
+                int64_t left = rows - i;
+                const float *from = turns ? turned + i / TILE_ROWS * turned_floats(depth) + i % TILE_ROWS : a + i * a_row + k0;
+                int64_t row = turns ? 1 : a_row, step = turns ? TILE_ROWS : 1;
+                float *out = c + i * c_row + j;
+                if (left >= TILE_ROWS) {
+                    panel_tile<TILE_ROWS>(from, row, step, panel, out, c_row, width, depth, adds);
+                    i += TILE_ROWS;
+                } else if (left >= 4) {
+                    panel_tile<4>(from, row, step, panel, out, c_row, width, depth, adds);
+                    i += 4;
+                } else {
+                    panel_tile<1>(from, row, step, panel, out, c_row, width, depth, adds);
+                    i += 1;
+                }
+            }
+        }
+    }
+}
+
+#if HAS_TILES
+struct TileShape {
+    uint8_t palette = 1, start = 0, unused[14] = {};
+    uint16_t bytes[16] = {};
+    uint8_t rows[16] = {};
+};
+
+// Whether the system lets this process use matrix tiles; asks for it the first time.
+static bool may_use_tiles() {
+    static const bool may = syscall(SYS_arch_prctl, 0x1023, 18) == 0;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    return may;
+}
+
+static void open_tiles() {
+    TileShape shape;
+    for (int i = 0; i < 8; i++) shape.bytes[i] = 64, shape.rows[i] = SIDE;
+    _tile_loadconfig(&shape);
+}
+
+static void close_tiles() { _tile_release(); }
+
+static inline __m512 load_floats(const float *from, int64_t count) {
+    return _mm512_maskz_loadu_ps(count >= 16 ? 0xffff : count <= 0 ? 0 : (1 << count) - 1, from);
+}
+
+// The columns of two rows in turns, as bf16.
+static inline __m512i pairs(__m512 even, __m512 odd) {
+    __m512i low = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(even));
+    __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(odd)), 16);
+    return _mm512_or_si512(low, high);
+}
+
+// 16 x 16 words turned.
+static inline void turn_words(__m512i *rows) {
+    __m512i other[16];
+    for (int i = 0; i < 8; i++) {
+        other[2 * i] = _mm512_unpacklo_epi32(rows[2 * i], rows[2 * i + 1]);
+        other[2 * i + 1] = _mm512_unpackhi_epi32(rows[2 * i], rows[2 * i + 1]);
+    }
+    for (int i = 0; i < 4; i++) {
+        const __m512i *four = other + 4 * i;
+        rows[4 * i] = _mm512_unpacklo_epi64(four[0], four[2]);
+        rows[4 * i + 1] = _mm512_unpackhi_epi64(four[0], four[2]);
+        rows[4 * i + 2] = _mm512_unpacklo_epi64(four[1], four[3]);
+        rows[4 * i + 3] = _mm512_unpackhi_epi64(four[1], four[3]);
+    }
+    for (int i = 0; i < 4; i++) {
+        other[i] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0x88);
+        other[i + 4] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0xdd);
+        other[i + 8] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0x88);
+        other[i + 12] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 8; i++) {
+        rows[i] = _mm512_shuffle_i32x4(other[i], other[i + 8], 0x88);
+        rows[i + 8] = _mm512_shuffle_i32x4(other[i], other[i + 8], 0xdd);
+    }
+}
+
+// 16 rows of 32 values as one tile of rows; what lies outside rows x inner is zero.
+static inline void pack_rows(const float *a, int64_t a_row, int64_t rows, int64_t inner, __m512i *tile) {
+    for (int64_t r = 0; r < SIDE; r++) {
+        int64_t count = r < rows ? inner : 0;
+        __m512 low = load_floats(a + r * a_row, count), high = load_floats(a + r * a_row + 16, count - 16);
+        tile[r] = (__m512i)_mm512_cvtne2ps_pbh(high, low);
+    }
+}
+
+// The same of a matrix whose rows lie across: 32 rows of 16 values, each two rows in turns.
+static inline void pack_pairs(const float *b, int64_t b_row, int64_t inner, int64_t columns, __m512i *tile) {
+    for (int64_t p = 0; p < SIDE; p++) {
+        int64_t even = 2 * p < inner ? columns : 0, odd = 2 * p + 1 < inner ? columns : 0;
+        tile[p] = pairs(load_floats(b + 2 * p * b_row, even), load_floats(b + (2 * p + 1) * b_row, odd));
+    }
+}
+
+// Panels of 32 columns: for each 32 values of the inner dimension two tiles of pairs.
+static void pack_tiles(const float *b, int64_t b_row, int64_t b_column, int64_t inner, int64_t columns, __m512i *panels) {
+    for (int64_t j = 0; j < columns; j += 2 * SIDE)
+        for (int64_t k = 0; k < inner; k += PAIR_DEPTH)
+            for (int64_t half = 0; half < 2 * SIDE; half += SIDE, panels += SIDE) {
+                const float *from = b + k * b_row + (j + half) * b_column;
+                if (b_column == 1) {
+                    pack_pairs(from, b_row, inner - k, columns - j - half, panels);
+                } else {
+                    pack_rows(from, b_column, columns - j - half, inner - k, panels);
+                    turn_words(panels);
+                }
+            }
+}
+
+static void pack_left(const float *a, int64_t a_row, int64_t a_inner, int64_t rows, int64_t inner, __m512i *tiles) {
+    for (int64_t i = 0; i < rows; i += SIDE)
+        for (int64_t k = 0; k < inner; k += PAIR_DEPTH, tiles += SIDE) {
+            const float *from = a + i * a_row + k * a_inner;
+            if (a_inner == 1) {
+                pack_rows(from, a_row, rows - i, inner - k, tiles);
+            } else {
+                pack_pairs(from, a_inner, inner - k, rows - i, tiles);
+                turn_words(tiles);
+            }
+        }
+}
+
+// 32 x 32 sums of `steps` pairs of tiles; lower is the second row of left tiles.
+static inline void four_tiles(const __m512i *upper, const __m512i *lower, const __m512i *panel, int64_t steps, float *c,
+                              int64_t c_row, bool accumulate) {
+    if (accumulate) {
+        _tile_loadd(0, c, c_row * 4);
+        _tile_loadd(1, c + SIDE, c_row * 4);
+        _tile_loadd(2, c + SIDE * c_row, c_row * 4);
+        _tile_loadd(3, c + SIDE * c_row + SIDE, c_row * 4);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int64_t k = 0; k < steps; k++) {
+        _tile_loadd(4, upper + k * SIDE, 64);
+        _tile_loadd(6, panel + 2 * k * SIDE, 64);
+        _tile_loadd(7, panel + (2 * k + 1) * SIDE, 64);
+        _tile_loadd(5, lower + k * SIDE, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, c_row * 4);
+    _tile_stored(1, c + SIDE, c_row * 4);
+    _tile_stored(2, c + SIDE * c_row, c_row * 4);
+    _tile_stored(3, c + SIDE * c_row + SIDE, c_row * 4);
+}
+
+static void multiply_tiles(const float *a, int64_t a_row, int64_t a_inner, const __m512i *panels, int64_t packed_inner,
+                           float *c, int64_t c_row, int64_t rows, int64_t columns, int64_t inner, bool accumulate) {
+    __m512i *left = (__m512i *)scratch<0>(round_up(rows, SIDE) * TILE_DEPTH / 2);
+    int64_t panel_size = round_up(packed_inner, PAIR_DEPTH) / PAIR_DEPTH * 2 * SIDE;
+    for (int64_t k0 = 0; k0 < inner; k0 += TILE_DEPTH) {
+        int64_t depth = std::min(TILE_DEPTH, inner - k0), steps = round_up(depth, PAIR_DEPTH) / PAIR_DEPTH;
+        bool adds = accumulate || k0;
+        pack_left(a + k0 * a_inner, a_row, a_inner, rows, depth, left);
+        for (int64_t j = 0; j < columns; j += 2 * SIDE) {
+            const __m512i *panel = panels + j / (2 * SIDE) * panel_size + k0 / PAIR_DEPTH * 2 * SIDE;
+            for (int64_t i = 0; i < rows; i += 2 * SIDE) {
+                const __m512i *upper = left + i * steps, *lower = i + SIDE < rows ? upper + SIDE * steps : upper;
+                int64_t high = std::min(2 * SIDE, rows - i), wide = std::min(2 * SIDE, columns - j);
+                float *out = c + i * c_row + j;
+                if (high == 2 * SIDE && wide == 2 * SIDE) {
+                    four_tiles(upper, lower, panel, steps, out, c_row, adds);
+                    continue;
+                }
+                float edge[4 * SIDE * SIDE];
+                four_tiles(upper, lower, panel, steps, edge, 2 * SIDE, false);
+                for (int64_t r = 0; r < high; r++)
+                    for (int64_t s = 0; s < wide; s++)
+                        out[r * c_row + s] = edge[r * 2 * SIDE + s] + (adds ? out[r * c_row + s] : 0.0f);
+            }
+        }
+    }
+}
+#else
+static bool may_use_tiles() { return false; }
+static void open_tiles() {}
+static void close_tiles() {}
+#endif
+
+// The right side of products: as it lies, or in panels (row 0).
+struct Right {
+    const float *data;
+    int64_t row, inner;
+};
+
+// Products in one of the two precisions; tiles only between open_tiles and close_tiles on the same thread.
+struct Products {
+    bool tiles;
+
+    // B (inner x columns), read at b_row * k + b_column * j, made ready; `space` has room for panel_floats, 64-byte aligned.
+    Right right(const float *b, int64_t b_row, int64_t b_column, int64_t inner, int64_t columns, float *space) const {
+        if (is_small(inner, columns)) {
+            if (b_column == 1) return {b, b_row, inner};
+            int64_t row = round_up(columns, SIDE);
+            for (int64_t j = 0; j < columns; j++)
+                for (int64_t k = 0; k < inner; k++) space[k * row + j] = b[k * b_row + j * b_column];
+            return {space, row, inner};
+        }
+#if HAS_TILES
+        if (tiles)
+            pack_tiles(b, b_row, b_column, inner, columns, (__m512i *)space);
+        else
+#endif
+            pack_floats(b, b_row, b_column, inner, columns, space);
+        return {space, 0, inner};
+    }
+
+    // C (rows x columns) = or += A B; A is read at a_row * i + a_inner * k, one of them 1, B from its row `from` (a multiple of 32) on.
+    void multiply(const float *a, int64_t a_row, int64_t a_inner, const Right &b, int64_t from, float *c, int64_t c_row,
+                  int64_t rows, int64_t columns, int64_t inner, bool accumulate) const {
+        if (b.row)
+            return product(a, a_row, a_inner, b.data + from * b.row, b.row, c, c_row, rows, columns, inner, accumulate);
+#if HAS_TILES
+        if (tiles) {
+            const __m512i *panels = (const __m512i *)b.data + from / PAIR_DEPTH * 2 * SIDE;
+            return multiply_tiles(a, a_row, a_inner, panels, b.inner, c, c_row, rows, columns, inner, accumulate);
+        }
+#endif
+        multiply_floats(a, a_row, a_inner, b.data + from * PANEL, b.inner, c, c_row, rows, columns, inner, accumulate);
+    }
+};
