@@ -165,9 +165,13 @@ def model_from_dict(data):
     """Returns the ModelConfig that plain data describes, whatever else a run of another version was set to.
 
     Raises:
-        UserError: as from_dict.
+        UserError: as from_dict, or the parts do not fit together.
     """
-    return _convert_group(data, ModelConfig, "model.")
+    from gptcli.validation import validate_model
+
+    model = _convert_group(data, ModelConfig, "model.")
+    validate_model(model)
+    return model
 
 
 def study_from_dict(data):

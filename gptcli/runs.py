@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gptcli.errors import UserError
 from gptcli.terminal import printable
-from gptcli.training.files import UnreadableFile, read_json, read_regular
+from gptcli.training.files import UnreadableFile, read_json, read_regular, whole_number
 from gptcli.training.lock import holder
 from gptcli.training.run_directory import RUN_FORMAT, STEP_NAME, RunDirectory, holds_run
 
@@ -77,7 +77,7 @@ class Run:
         records = []
         for line in read_regular(self.path / "metrics.jsonl", _METRICS_BYTES).splitlines():
             try:
-                record = json.loads(line)
+                record = json.loads(line, parse_int=whole_number)
             except (ValueError, RecursionError):
                 continue
             if isinstance(record, dict) and type(record.get("step")) is int:

@@ -13,6 +13,7 @@ from gptcli.composition import compose, prepare, provenance_yaml, sweep_paramete
 from gptcli.errors import RunError, UserError
 from gptcli.validation import validate, validate_batch
 
+STATUSES = ("waiting", "running", "finished", "interrupted", "failed")
 _NAME_LENGTH = 100
 _MOST_JOBS = 10_000
 

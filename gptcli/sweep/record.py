@@ -7,7 +7,7 @@ import re
 
 from gptcli.config import from_dict, to_dict
 from gptcli.errors import RunError, UserError
-from gptcli.sweep.jobs import Job
+from gptcli.sweep.jobs import STATUSES, Job
 from gptcli.terminal import table
 from gptcli.training.files import UnreadableFile, atomic_write_json, atomic_write_text, read_json
 
@@ -62,7 +62,9 @@ def _job(row, directory):
     job = Job(int(row["number"]), name, [str(one) for one in row["overrides"]], {})
     job.varies = {str(key): str(value) for key, value in row["varies"].items()}
     job.config = from_dict(row["config"]) if row["config"] else None
-    job.status, job.reason = str(row["status"]), None if row["reason"] is None else str(row["reason"])
+    if row["status"] not in STATUSES:
+        raise ValueError(f"{row['status']!r} is not the status of a job")
+    job.status, job.reason = row["status"], None if row["reason"] is None else str(row["reason"])
     job.result = numbers(row)
     return job
 

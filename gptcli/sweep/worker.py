@@ -8,7 +8,8 @@ import traceback
 
 from gptcli.errors import RunError, UserError
 from gptcli.sweep.record import numbers
-from gptcli.training.files import UnreadableFile, atomic_write_json, read_json
+from gptcli.terminal import printable
+from gptcli.training.files import UnreadableFile, append_text, atomic_write_json, read_json
 
 _STATUSES = ("finished", "interrupted", "failed")
 
@@ -94,8 +95,7 @@ def note_failure(path, reason, details="", only_if_running=False):
     if only_if_running and info.get("status") in _STATUSES:
         return
     atomic_write_json(path / "run.json", {**info, "status": "failed", "reason": reason})
-    with open(path / "train.log", "a", encoding="utf-8", errors="backslashreplace") as log:
-        log.write(f"failed: {reason}\n{details}")
+    append_text(path / "train.log", f"failed: {printable(reason)}\n{printable(details, keep_newlines=True)}")
 
 
 def collect_result(job, path):

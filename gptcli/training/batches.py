@@ -1,6 +1,6 @@
 """The stream of training batches of one run, drawn and gathered for many steps at once."""
 
-from gptcli.data.windows import CounterSampler, WalkthroughSampler, gather
+from gptcli.data.windows import CounterSampler, gather
 from gptcli.errors import RunError
 
 _TOKENS_AT_ONCE = 2**18

@@ -13,6 +13,7 @@ from gptcli.errors import RunError
 PARTIAL = ".partial-"  # what a write in progress is called; one that is found later belongs to a dead process
 JSON_BYTES = 16 * 2**20
 JSON_DEPTH = 64
+_DIGITS = 20  # 64 bits and a sign
 _PENDING_BYTES = 8 * 2**20
 _BINARY = getattr(os, "O_BINARY", 0)
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
@@ -163,7 +164,7 @@ def read_json(path, limit=JSON_BYTES):
 def parse_json(data, name):
     """Returns the object in JSON bytes; name is what errors call them."""
     try:
-        value = json.loads(data.decode("utf-8"))
+        value = json.loads(data.decode("utf-8"), parse_int=whole_number)
     except (ValueError, RecursionError) as error:
         raise UnreadableFile(f"{name} is not valid JSON") from error
     if not isinstance(value, dict):
@@ -174,6 +175,29 @@ def parse_json(data, name):
     if level:
         raise UnreadableFile(f"{name} is nested more than {JSON_DEPTH} levels deep")
     return value
+
+
+def whole_number(text):
+    """Returns the int that JSON text stands for; ValueError for one that no float and no counter can hold."""
+    if len(text) > _DIGITS:
+        raise ValueError(f"a whole number of {len(text)} digits")
+    return int(text)
+
+
+def append_text(path, text):
+    """Adds UTF-8 text to a file, which is made if need be.
+
+    Raises:
+        OSError: it cannot be written, or is a link, which could lead out of the run.
+    """
+
+    def opener(name, flags):
+        return os.open(name, flags | _NO_FOLLOW, 0o666)
+
+    if Path(path).is_symlink():
+        raise OSError(None, "it is a symbolic link")
+    with open(path, "a", encoding="utf-8", errors="backslashreplace", opener=opener) as file:
+        file.write(text)
 
 
 def _children(value):

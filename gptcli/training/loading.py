@@ -38,10 +38,10 @@ def load_model(reference, device="cpu"):
         config = from_dict(checkpoint.state["config"])
         validate(config)
         tokenizer = CharacterTokenizer(checkpoint.state["vocabulary"])
-        corpus = dict(checkpoint.state["corpus"])
+        corpus = {key: _text(checkpoint.state["corpus"][key]) for key in ("name", "sha256")}
         validate_size(config.model, tokenizer.vocabulary_size, trains=False)
     except (UserError, KeyError, TypeError, ValueError) as error:
-        raise RunError(f"{checkpoint.path} does not describe a model: {error}") from error
+        raise RunError(f"{checkpoint.path} does not describe a model: {_words(error)}") from error
     model = _model_with(config.model, tokenizer.vocabulary_size, checkpoint)
     return LoadedModel(model.to(device).eval(), tokenizer, config, checkpoint.step, corpus, notes)
 
@@ -65,6 +65,16 @@ def load_corpus_of(loaded):
             f"{'; ' + difference if difference else ''}"
         )
     return corpus
+
+
+def _words(error):
+    return f"it lacks {error}" if isinstance(error, KeyError) else error
+
+
+def _text(value):
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return value
 
 
 def _model_with(config, vocabulary_size, checkpoint):

@@ -293,7 +293,7 @@ ROWS = [
     ("generate run --promt A", "unrecognized arguments: --promt A"),
     ("generate newer", "newer was written by a newer gptcli"),
     (1, "generate damaged", "damaged has no checkpoint that loads"),
-    ("generate nan --prompt a", "the model puts out values that are not finite"),
+    ("generate nan --prompt a --json", "the model puts out values that are not finite"),
     ("generate sw", "no run at sw: it holds no run.json"),
     # compare, runs
     ("compare", "required: RUN"),
