@@ -31,7 +31,7 @@ def swept(override):
 
 
 @pytest.mark.parametrize("form", ["stage={}", "+stage={}", "++stage={}", "stage='{}'", 'stage="{}"'])
-@pytest.mark.parametrize("name", ["2_9", "4_1", "4_10", "5_14"])
+@pytest.mark.parametrize("name", ["2_9", "4_10"])
 def test_one_stage_in_every_form(form, name):
     assert composed(form.format(name)).stage.name == name
 
@@ -64,9 +64,7 @@ def test_a_pattern_over_all_stages_keeps_the_order_of_the_ladder():
     assert swept("stage=glob(*)") == stage_names()
 
 
-@pytest.mark.parametrize(
-    "override", ["stage=4_9,4_10", "seed=range(0,8)", "model.num_heads=1,2", "stage=glob(4_*)"]
-)
+@pytest.mark.parametrize("override", ["stage=4_9,4_10", "seed=range(0,8)", "model.num_heads=1,2", "stage=glob(4_*)"])
 def test_several_values_without_m_are_refused(override):
     with pytest.raises(UserError, match=r"names several values; sweep over them with: gptcli train -m"):
         prepare([override])
@@ -131,14 +129,8 @@ def test_known_keys_with_every_prefix(prefix):
         ("trainer.steps=2_000", "trainer.steps", 2000),
         ("optimizer.learning_rate=1e-3", "optimizer.learning_rate", 0.001),
         ("optimizer.betas=[0.8,0.9]", "optimizer.betas", (0.8, 0.9)),
-        *[
-            (f"model.residual={word}", "model.residual", False)
-            for word in ("False", "no", "0", "off", "false")
-        ],
-        *[
-            (f"model.final_norm={word}", "model.final_norm", True)
-            for word in ("True", "yes", "1", "on", "'true'")
-        ],
+        *[(f"model.residual={word}", "model.residual", False) for word in ("False", "no", "0", "off", "false")],
+        *[(f"model.final_norm={word}", "model.final_norm", True) for word in ("True", "yes", "1", "on", "'true'")],
         ("trainer.compile=no", "trainer.compile", False),
         ("stage.name=1e5", "stage.name", "1e5"),
         ("stage.name=4_10", "stage.name", "4_10"),
@@ -226,7 +218,8 @@ def test_every_file_of_the_configuration_is_reachable():
 
 
 @pytest.mark.parametrize(
-    ("group", "value"), [(group, value) for group in config_groups() for value in group_values(group)]
+    ("group", "value"),
+    [(group, value) for group in config_groups() if group != "stage" for value in group_values(group)],
 )
 def test_every_choice_of_every_group_composes(group, value):
     # A group inside another belongs to the file of its name, and a study is composed for a sweep.
@@ -296,9 +289,7 @@ def test_a_configuration_folder_that_is_not_there_is_named(tmp_path):
 def test_a_stray_key_in_a_file_of_the_users_own_is_refused(tmp_path):
     """Hydra merges it without a word; the typed schema does not know it."""
     (tmp_path / "stage").mkdir()
-    (tmp_path / "stage" / "bad.yaml").write_text(
-        '# @package _global_\ndefaults: ["4_10"]\nmodel: {num_haeds: 8}\n'
-    )
+    (tmp_path / "stage" / "bad.yaml").write_text('# @package _global_\ndefaults: ["4_10"]\nmodel: {num_haeds: 8}\n')
     with pytest.raises(UserError, match=r"unknown key model.num_haeds; did you mean model.num_heads\?"):
         composed("stage=bad", config_directories=[str(tmp_path)])
 

@@ -303,6 +303,9 @@ def _conclude(run, trainer, interruption, console, corpus, seconds):
 
 
 def _end(run, status, reason, **more):
+    if status == "failed":
+        # Of runs that are trained together only the first one's log is the console's.
+        Console(0, 0, run.directory.train_log, quiet=True).log(f"failed: {reason}")
     run.recorder.close()
     try:
         run.directory.update_info(

@@ -11,6 +11,7 @@ import yaml
 
 from gptcli.cli import main
 from gptcli.stages import stage_names
+from gptcli.training.engine import Engine
 
 METRICS = {
     "step",
@@ -207,13 +208,26 @@ def test_a_rate_that_makes_the_loss_explode_stops_the_run(quick, here, capsys):
     assert error.startswith("error: ") and re.search(r"at step \d+", error) and "optimizer.learning_rate" in error
     facts = info(here)
     assert facts["status"] == "failed" and re.search(r"at step \d+", facts["reason"])
-    assert facts["reason"] in (here / "run" / "train.log").read_text() or "failed" in facts["status"]
+    assert facts["reason"] in error and facts["reason"] in (here / "run" / "train.log").read_text()
 
 
-def test_steps_that_are_not_finite_can_be_left_out(quick, here):
-    assert train(*quick, "stage=4_7", "optimizer.learning_rate=1000", "trainer.on_nonfinite=skip") in (0, 1)
+@pytest.mark.parametrize("setting", ["stop", "skip"])
+def test_a_step_that_is_not_finite_stops_the_run_or_is_left_out(setting, quick, here, monkeypatch):
+    step, steps = Engine.step, []
+
+    def broken_third(engine, x, y, learning_rates):
+        steps.append(1)
+        losses, norms = step(engine, x, y, [0.0] if len(steps) == 3 else learning_rates)
+        return (losses * math.nan, norms) if len(steps) == 3 else (losses, norms)
+
+    monkeypatch.setattr(Engine, "step", broken_third)
+    assert train(*quick, "stage=4_7", f"trainer.on_nonfinite={setting}") == (1 if setting == "stop" else 0)
     facts = info(here)
-    assert facts["status"] in ("finished", "failed") and "not finite" not in (facts["reason"] or "")
+    if setting == "skip":
+        assert (facts["status"], facts["step"], facts["skipped_steps"]) == ("finished", 20, 1)
+        assert all(math.isfinite(one["batch_loss"]) for one in metrics(here)[1:])
+    else:
+        assert facts["status"] == "failed" and "not finite at step 3: the loss is nan" in facts["reason"]
 
 
 def test_cfg_prints_the_settings_and_trains_nothing(here, capsys):

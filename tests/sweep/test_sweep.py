@@ -77,6 +77,7 @@ def test_a_job_equals_the_run_by_itself(quick, here):
         # Refused when composed, and failing once the corpus is read.
         ("model.num_heads=4,5,7,8", ["model.num_heads=5 does not divide", "model.num_heads=7 does not divide"]),
         ("model.block_size=8,5000,6000,16", ["needs at least 5001", "needs at least 6001"]),
+        ("optimizer.learning_rate=1e-3,1000,999,1e-4", ["lower optimizer.learning_rate"] * 2),
     ],
 )
 def test_ok_failing_failing_ok(override, reasons, quick, here, capsys):

@@ -60,6 +60,7 @@ def test_an_error_in_the_loop_ends_the_run_as_failed_and_lets_go_of_it(quick, he
     assert main(["train", "hydra.run.dir=run", *quick]) == 1
     assert "ZeroDivisionError: by nothing" in capsys.readouterr().err
     assert info(here)["status"] == "failed" and info(here)["reason"] == "ZeroDivisionError: by nothing"
+    assert "failed: ZeroDivisionError: by nothing" in (here / "run" / "train.log").read_text()
     assert holder(here / "run") is None
 
 
@@ -146,6 +147,8 @@ def test_one_run_that_diverges_does_not_stop_the_others(quick, here):
     assert runs[0].failure is None and runs[1].failure
     assert info(here, "good")["status"] == "finished" and info(here, "good")["step"] == 300
     assert info(here, "bad")["status"] == "failed" and "learning_rate" in info(here, "bad")["reason"]
+    assert f"failed: {info(here, 'bad')['reason']}" in (here / "bad" / "train.log").read_text()
+    assert "failed" not in (here / "good" / "train.log").read_text()
 
 
 def test_a_run_that_diverged_keeps_its_best_checkpoint(quick, here):
