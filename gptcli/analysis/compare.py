@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 
 from gptcli.analysis import curves
+from gptcli.analysis.baseline import find_baselines, most_common
 from gptcli.analysis.comparability import check_group, mismatch, vocabulary, warnings
 from gptcli.analysis.flops import flops_per_token
-from gptcli.analysis.grouping import find_baseline, group_runs, varying
+from gptcli.analysis.grouping import group_runs, varying
 from gptcli.analysis.statistics import Difference, Summary, difference, holm, reading, summarize
-from gptcli.config import model_from_dict
+from gptcli.analysis.study import study_keys, study_of
+from gptcli.config import StudyConfig, model_from_dict
 from gptcli.errors import UserError
 
 
@@ -45,15 +47,20 @@ class GroupResult:
 class Comparison:
     """Groups side by side.
 
-    names: dotted key -> short name of the settings that tell groups apart. notes and left_out (run path,
-    reason) are what a reader must be told.
+    names: dotted key -> short name of the settings that tell groups apart. baseline is the group that most
+    are compared with, baselines the one of each group (see Baselines), baseline_words what a heading calls
+    them. study is the one that all runs record, if any. notes and left_out (run path, reason) are what a
+    reader must be told.
     """
 
     metric: str
     metric_is_default: bool
     names: dict
     baseline: int
+    baselines: tuple
+    baseline_words: str
     groups: tuple
+    study: StudyConfig | None
     notes: tuple
     left_out: tuple
 
@@ -62,8 +69,9 @@ def compare(runs, *, by=(), baseline=None, metric=None):
     """Returns the Comparison of runs.
 
     Args:
-        by: keys to group by instead of everything that differs besides the seed.
-        baseline: a group's name or KEY=VALUE; the first on the ladder by default.
+        by: keys to group by; those of the runs' study by default, or else everything that differs besides
+            the seed.
+        baseline: as find_baselines takes it; the study's by default, or else the first on the ladder.
         metric: one of curves.METRICS; full_val_loss by default when all runs have it, else val_loss.
 
     Raises:
@@ -76,13 +84,35 @@ def compare(runs, *, by=(), baseline=None, metric=None):
     if not usable:
         reasons = "; ".join(f"{path}: {reason}" for path, reason in left_out[:3])
         raise UserError(f"nothing to compare: no finished run with a {chosen} ({reasons or 'no runs'})")
-    grouping = group_runs(usable, by)
+    study = study_of(usable)
+    grouping = group_runs(usable, by or study_keys(study, usable))
     for group in grouping.groups:
         check_group(group)
-    position = find_baseline(grouping, baseline)
-    results = _results(grouping, position, chosen)
-    notes = _notes(grouping, results, left_out)
-    return Comparison(chosen, metric is None, grouping.names, position, results, notes, tuple(left_out))
+    baselines, said = _baselines(grouping, baseline, study)
+    results = _results(grouping, baselines.positions, chosen)
+    return Comparison(
+        metric=chosen,
+        metric_is_default=metric is None,
+        names=grouping.names,
+        baseline=most_common(baselines),
+        baselines=baselines.positions,
+        baseline_words=baselines.words,
+        groups=results,
+        study=study,
+        notes=(*said, *_notes(grouping, results, left_out)),
+        left_out=tuple(left_out),
+    )
+
+
+def _baselines(grouping, wanted, study):
+    """Returns the Baselines, and a note where the study's own do not fit the runs."""
+    if wanted is not None or study is None or study.baseline is None:
+        return find_baselines(grouping, wanted), ()
+    try:
+        return find_baselines(grouping, study.baseline), ()
+    except UserError:
+        note = f"the study's baseline, {study.baseline}, is not one of the groups"
+        return find_baselines(grouping), (note,)
 
 
 def _finished(runs):
@@ -98,27 +128,43 @@ def _finished(runs):
     return finished, left_out
 
 
-def _results(grouping, position, metric):
-    base = grouping.groups[position]
-    base_values = curves.by_seed(base.runs, lambda run: run.info.get(metric))
-    base_curve = curves.mean_curve(base.runs, curves.curve_key(metric))
-    gaps = [None if group is base else _gap(group, base, metric, base_values) for group in grouping.groups]
+def _results(grouping, positions, metric):
+    groups = grouping.groups
+    gaps = [_gap(grouping, index, position, metric) for index, position in enumerate(positions)]
     tested = [index for index, gap in enumerate(gaps) if gap is not None and gap.p is not None]
     corrected = dict(zip(tested, holm([gaps[index].p for index in tested]), strict=True))
-    settings = [group.flat[0] for group in grouping.groups]
+    settings = [group.flat[0] for group in groups]
     differing = varying(settings)
+    curve_of = {
+        position: curves.mean_curve(groups[position].runs, curves.curve_key(metric))
+        for position in set(positions) - {None}
+    }
     return tuple(
         _result(
-            group, gap, corrected.get(index), metric, base_curve, {key: one.get(key) for key in differing}
+            group,
+            gaps[index],
+            corrected.get(index),
+            metric,
+            curve_of.get(positions[index]),
+            {key: settings[index].get(key) for key in differing},
         )
-        for index, (group, gap, one) in enumerate(zip(grouping.groups, gaps, settings, strict=True))
+        for index, group in enumerate(groups)
     )
 
 
-def _gap(group, base, metric, base_values):
+def _gap(grouping, index, position, metric):
+    """Returns a group's Difference to its baseline; None when it is one itself."""
+    if position == index:
+        return None
+    if position is None:
+        return Difference(None, None, None, "none", 0, "no baseline with the same other settings")
+    group, base = grouping.groups[index], grouping.groups[position]
     if problem := mismatch(base.runs[0], group.runs[0]):
         return Difference(None, None, None, "none", 0, problem)
-    return difference(curves.by_seed(group.runs, lambda run: run.info.get(metric)), base_values)
+    values, base_values = (
+        curves.by_seed(one.runs, lambda run: run.info.get(metric)) for one in (group, base)
+    )
+    return difference(values, base_values)
 
 
 def _result(group, gap, holm_p, metric, base_curve, differing):

@@ -2,6 +2,7 @@
 
 from gptcli.analysis.curves import curve_key, metric_words
 from gptcli.analysis.grouping import shown, sort_key
+from gptcli.analysis.study import study_figure
 
 BASELINE_COLOUR = "#8a8a8a"
 # Okabe and Ito's colour-blind-safe set without its yellow and black, which vanish on a white or a dark page.
@@ -11,8 +12,8 @@ _RAMP = ((58, 91, 199), (38, 139, 178), (86, 164, 120), (190, 158, 56), (212, 11
 
 
 def colours(comparison):
-    """Returns one colour "#rrggbb" per group; the baseline is grey."""
-    others = [index for index in range(len(comparison.groups)) if index != comparison.baseline]
+    """Returns one colour "#rrggbb" per group; a baseline is grey."""
+    others = [index for index, position in enumerate(comparison.baselines) if index != position]
     chosen = (
         _FEW if len(others) <= len(_FEW) else [_ramp(rank / (len(others) - 1)) for rank in range(len(others))]
     )
@@ -59,9 +60,13 @@ def figure_data(comparison):
         "curve": metric_words(curve_key(comparison.metric)),
         "curve_range": _curve_range(comparison.groups),
         "baseline": comparison.baseline,
+        "baseline_words": comparison.baseline_words,
+        "study": study_figure(comparison),
         "groups": [
-            _group(group, colour)
-            for group, colour in zip(comparison.groups, colours(comparison), strict=True)
+            {**_group(group, colour), "is_baseline": index == position}
+            for index, (group, colour, position) in enumerate(
+                zip(comparison.groups, colours(comparison), comparison.baselines, strict=True)
+            )
         ],
         "heat_map": heat_map(comparison),
     }

@@ -34,7 +34,6 @@ _CIRCUMSTANCES = (
     "trainer.eval_every",
     "trainer.eval_tokens",
 )
-_BASELINE_HINT = "; write --baseline as a group's name or KEY=VALUE"
 
 
 @dataclass(frozen=True)
@@ -108,11 +107,11 @@ def _corpus_of(run):
 def varying(settings, keys=None):
     """Returns the keys, in the order of the configuration, that do not have one value in all the settings."""
     ordered = dict.fromkeys(key for one in settings for key in one if keys is None or key in keys)
-    return [key for key in ordered if len({_comparable(one.get(key)) for one in settings}) > 1]
+    return [key for key in ordered if len({comparable(one.get(key)) for one in settings}) > 1]
 
 
-def _comparable(value):
-    # 1 == True in Python, but not in a configuration.
+def comparable(value):
+    """Returns what two equal values of a setting share: 1 == True in Python, but not in a configuration."""
     return type(value).__name__ if isinstance(value, bool) else "", value
 
 
@@ -128,7 +127,7 @@ def group_runs(runs, by=()):
     keys = [resolve_key(key, known) for key in by] if by else _telling_keys(settings, differing)
     members = {}
     for run, one in zip(runs, settings, strict=True):
-        members.setdefault(tuple(_comparable(one.get(key)) for key in keys), []).append((run, one))
+        members.setdefault(tuple(comparable(one.get(key)) for key in keys), []).append((run, one))
     names = _short_names(keys)
     groups, mixed = [], {}
     for _, chosen in sorted(members.items(), key=lambda item: tuple(sort_key(v) for _, v in item[0])):
@@ -187,14 +186,14 @@ def _label(values, names, stage):
 
 
 def _short_names(keys):
-    leaves = Counter(_leaf(key) for key in keys)
-    return {key: _leaf(key) if leaves[_leaf(key)] == 1 else key for key in keys}
+    leaves = Counter(leaf(key) for key in keys)
+    return {key: leaf(key) if leaves[leaf(key)] == 1 else key for key in keys}
 
 
-def _leaf(key):
-    group, _, leaf = key.rpartition(".")
-    # optimizer.name is the choice of an optimizer: its group says more than "name".
-    return group if leaf == "name" and group else leaf
+def leaf(key):
+    """Returns the last part of a key; of optimizer.name the group, which says more than "name"."""
+    group, _, last = key.rpartition(".")
+    return group if last == "name" and group else last
 
 
 def sort_key(value):
@@ -204,44 +203,3 @@ def sort_key(value):
     if isinstance(value, (bool, int, float)):
         return (1, value, [])
     return (2, 0, natural_key(shown(value)))
-
-
-def find_baseline(grouping, wanted=None):
-    """Returns the index of the baseline group: the first on the ladder, or the one that wanted describes.
-
-    Args:
-        wanted: a group's name, a value that one group alone has, or KEY=VALUE (several: KEY=VALUE,KEY=VALUE).
-
-    Raises:
-        UserError: wanted describes no group, or more than one.
-    """
-    groups = grouping.groups
-    if wanted is None:
-        return 0
-    labels = [group.label for group in groups]
-    if wanted in labels:
-        return labels.index(wanted)
-    if "=" in wanted:
-        found = _groups_with(grouping, wanted)
-    else:
-        found = [i for i, group in enumerate(groups) if wanted in map(shown, group.settings.values())]
-    if len(found) == 1:
-        return found[0]
-    problem = "fits more than one group" if found else "is not one of the groups"
-    choices = ", ".join(labels[index] for index in found or range(len(labels)))
-    raise UserError(f"--baseline {wanted} {problem}: {choices}{_BASELINE_HINT}")
-
-
-def _groups_with(grouping, wanted):
-    names = grouping.names
-    pairs = [part.partition("=")[::2] for part in wanted.replace(" ", ",").split(",") if part]
-    return [
-        index
-        for index, group in enumerate(grouping.groups)
-        if all(
-            any(
-                name in (key, names[key], _leaf(key)) and shown(group.settings[key]) == value for key in names
-            )
-            for name, value in pairs
-        )
-    ]

@@ -42,7 +42,7 @@ def to_html(comparison):
 
     parts = resources.files("gptcli.analysis") / "report"
     library, drawing = get_plotlyjs(), (parts / "report.js").read_text(encoding="utf-8")
-    baseline = comparison.groups[comparison.baseline].label
+    baseline, data = comparison.baseline_words, figure_data(comparison)
     return Template((parts / "report.html").read_text(encoding="utf-8")).substitute(
         policy=_policy(library, drawing),
         mark=MARK,
@@ -50,6 +50,7 @@ def to_html(comparison):
         style=(parts / "report.css").read_text(encoding="utf-8"),
         headline=text(_sentence(headline(comparison))),
         heading=_heading(comparison),
+        claim=_claim(comparison.study),
         baseline=text(baseline),
         findings=_findings(comparison),
         notes=_notes(comparison),
@@ -57,7 +58,8 @@ def to_html(comparison):
         settings=_settings(comparison),
         samples="".join(_sample(group) for group in comparison.groups),
         commands="".join(_commands(group) for group in comparison.groups),
-        data=script_json(figure_data(comparison)),
+        data=script_json(data),
+        study_figures=_study_figures(data),
         library=library,
         drawing=drawing,
     )
@@ -66,6 +68,16 @@ def to_html(comparison):
 def text(value, *, keep_newlines=False):
     """Returns value safe inside HTML text and attributes, with control and reordering characters shown."""
     return escape(printable(value, keep_newlines=keep_newlines), quote=True)
+
+
+def _study_figures(data):
+    """The frames of the study's panels, which the page's script fills."""
+    panels = data["study"]["panels"] if data["study"] else []
+    return "".join(
+        f'<figure id="study-{number}-figure"><figcaption>{text(panel["title"] or "The study’s answer")}</figcaption>'
+        f'<div id="study-{number}"></div></figure>'
+        for number, panel in enumerate(panels)
+    )
 
 
 def script_json(data):
@@ -84,9 +96,15 @@ def _policy(*scripts):
 
 
 def _heading(comparison):
-    baseline = text(comparison.groups[comparison.baseline].label)
+    if comparison.study and comparison.study.question:
+        return text(comparison.study.question)
+    baseline = text(comparison.baseline_words)
     words = "What each change bought against" if len(comparison.groups) > 1 else "What was measured for"
     return f'{words} <span class="name">{baseline}</span>'
+
+
+def _claim(study):
+    return f'<p class="claim">Claim under test: {text(study.claim)}</p>' if study and study.claim else ""
 
 
 def _sentence(words):
@@ -180,8 +198,20 @@ def _settings(comparison):
     keys = list(groups[0].differing)
     if not keys:
         return "<p>The groups do not differ in any setting.</p>"
-    base = groups[comparison.baseline].differing
-    rows = [[text(key), *(_setting(group.differing[key], base[key]) for group in groups)] for key in keys]
+    bases = [
+        groups[comparison.baseline if position is None else position].differing
+        for position in comparison.baselines
+    ]
+    rows = [
+        [
+            text(key),
+            *(
+                _setting(group.differing[key], base[key])
+                for group, base in zip(groups, bases, strict=True)
+            ),
+        ]
+        for key in keys
+    ]
     return _table(["setting", *(text(group.label) for group in groups)], rows)
 
 
@@ -228,7 +258,10 @@ def _command(run):
 
 def command_line(run):
     """Returns the command that starts a run again, quoted for a POSIX shell."""
-    return " ".join(["gptcli", "train", *(_quoted(override) for override in run.info.get("overrides") or ())])
+    overrides = run.info.get("overrides") or ()
+    # A study is a sweep; with every setting that it varies given, it is a sweep of this one job.
+    multirun = ["-m"] * any(str(override).startswith("study=") for override in overrides)
+    return " ".join(["gptcli", "train", *multirun, *map(_quoted, overrides)])
 
 
 def _quoted(word):

@@ -6,6 +6,7 @@ import warnings
 
 from gptcli.analysis.figures import figure_data
 from gptcli.analysis.output import MARK
+from gptcli.analysis.study_plot import draw_study
 from gptcli.errors import UserError
 from gptcli.terminal import printable
 
@@ -19,12 +20,18 @@ def check_library():
 
 
 def to_png(comparison):
-    """Returns the figures of a comparison as the bytes of a PNG."""
+    """Returns the figures of a comparison as the bytes of a PNG; of a study, the one that answers its question."""
     # Figure and its Agg canvas, not pyplot: no window system and no state shared with a caller is touched.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     data = figure_data(comparison)
+    if study := data["study"]:
+        size = (2.6 + 3.4 * len(study["panels"]), 3.6)
+        figure = Figure(figsize=size, dpi=110, layout="constrained")
+        FigureCanvasAgg(figure)
+        draw_study(study, data["metric"], figure)
+        return _png(figure)
     panels = [
         panel
         for panel in (_differences, _curves, _against_parameters, _against_flops, _heat_map)
@@ -39,6 +46,10 @@ def to_png(comparison):
         axes = figure.add_subplot(grid[index // 2, :] if alone else grid[index // 2, index % 2])
         panel(data, axes)
         axes.spines[["top", "right"]].set_visible(False)
+    return _png(figure)
+
+
+def _png(figure):
     file = io.BytesIO()
     with warnings.catch_warnings():
         # A symbol that the font lacks is drawn as a box, which says enough.
@@ -70,7 +81,7 @@ def _differences(data, axes=None):
     axes.set_yticks(range(len(groups)), [_text(group["label"]) for group in groups])
     axes.set_ylim(len(groups) - 0.5, -0.5)
     axes.set_xlabel("difference (nats), 95 % interval; left is better")
-    axes.set_title(_text(f"Against {data['groups'][data['baseline']]['label']}"), loc="left")
+    axes.set_title(_text(f"Against {data['baseline_words']}"), loc="left")
     return True
 
 

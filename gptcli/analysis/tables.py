@@ -1,6 +1,7 @@
 """A comparison as text: the terminal's table, JSON and CSV."""
 
 import csv
+import dataclasses
 import io
 import json
 
@@ -82,15 +83,23 @@ def terminal_lines(comparison, width=None):
         width: columns of the terminal; None keeps every column. When not even the needed columns fit, each
             group gets lines of its own.
     """
-    lines = [printable(headline(comparison)), ""]
+    lines = [*study_lines(comparison.study), printable(headline(comparison)), ""]
     if not comparison.metric_is_default or comparison.metric != "full_val_loss":
         chosen = "asked for" if not comparison.metric_is_default else "not all runs have full_val_loss"
-        lines[1:1] = [f"metric {comparison.metric} ({chosen})"]
+        lines[-1:-1] = [f"metric {comparison.metric} ({chosen})"]
     lines += _fitted(comparison, width)
     lines += [""] * bool(comparison.notes or comparison.left_out)
     lines += [printable(f"note: {note}") for note in comparison.notes]
     lines += [printable(f"left out: {path}  ({reason})") for path, reason in comparison.left_out]
     return lines
+
+
+def study_lines(study):
+    """Returns the question of a study and the claim it tests, as printable lines."""
+    if study is None:
+        return []
+    lines = [f"study {study.name}: {study.question}"] + [f"claim: {study.claim}"] * (study.claim is not None)
+    return [*map(printable, lines), ""]
 
 
 def _fitted(comparison, width):
@@ -127,11 +136,11 @@ def _columns(comparison):
         "best": [interval(group.best.mean, None) for group in groups],
         "to floor": [interval(group.floor_distance, None, signed=True) for group in groups],
         "steps to baseline": [count(group.steps_to_baseline) for group in groups],
-        f"against {groups[comparison.baseline].label}": [against_words(group) for group in groups],
+        f"against {comparison.baseline_words}": [against_words(group) for group in groups],
         "reading": [group.reading if group.against is not None else "-" for group in groups],
     }
     if len(groups) == 1:
-        for name in ("steps to baseline", f"against {groups[0].label}", "reading"):
+        for name in ("steps to baseline", f"against {comparison.baseline_words}", "reading"):
             del columns[name]
     return {
         name: cells
@@ -161,8 +170,12 @@ def _plain(comparison):
     return {
         "metric": comparison.metric,
         "keys": list(comparison.names),
-        "baseline": comparison.groups[comparison.baseline].label,
-        "groups": [_plain_group(group) for group in comparison.groups],
+        "study": comparison.study and dataclasses.asdict(comparison.study),
+        "baseline": comparison.baseline_words,
+        "groups": [
+            {**_plain_group(group), "baseline": None if position is None else comparison.groups[position].label}
+            for group, position in zip(comparison.groups, comparison.baselines, strict=True)
+        ],
         "notes": list(comparison.notes),
         "left_out": [{"run": path, "reason": reason} for path, reason in comparison.left_out],
     }

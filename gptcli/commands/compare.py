@@ -8,7 +8,8 @@ from gptcli.analysis.curves import METRICS
 SUMMARY = "compare finished runs, grouped by what differs besides the seed, with error bars"
 EXAMPLES = """examples:
   gptcli compare outputs/multirun/2027-01-05/14-03-22
-  gptcli compare 'outputs/2027-*' --by stage --baseline 4_7 --html ladder.html"""
+  gptcli compare 'outputs/2027-*' --by stage --baseline 4_7 --html ladder.html
+  gptcli compare outputs/multirun/2027-01-05/15-20-00 --png heads.png     # of a study: its question and its figure"""
 
 
 def add_arguments(parser):
@@ -17,12 +18,17 @@ def add_arguments(parser):
         "runs", nargs="+", metavar="RUN", help="run, sweep folder or glob of these; or latest"
     )
     parser.add_argument(
-        "--by", action="append", default=[], metavar="KEY", help="group by this setting only (repeatable)"
+        "--by",
+        action="append",
+        default=[],
+        metavar="KEY",
+        help="group by this setting only (repeatable; default: the study's)",
     )
     parser.add_argument(
         "--baseline",
         metavar="GROUP",
-        help="group to compare with: its name or KEY=VALUE (default: the first)",
+        help="what to compare with: a group's name, KEY=VALUE (where several groups have it, the one with the same "
+        "other settings), or previous for the group before (default: the study's, or else the first)",
     )
     parser.add_argument(
         "--metric", choices=METRICS, help="loss to compare (default: full_val_loss when all runs have it)"

@@ -1,9 +1,18 @@
 """gptcli train: one run, or with -m a sweep."""
 
-SUMMARY = """Compose a configuration, train it, and leave a run directory with curves, checkpoints and samples.
+import textwrap
+
+from gptcli.stages import group_values
+
+_STUDIES = textwrap.fill(", ".join(name for name in group_values("study") if name != "none"), width=110)
+
+SUMMARY = f"""Compose a configuration, train it, and leave a run directory with curves, checkpoints and samples.
 
 Settings are Hydra overrides: KEY=VALUE, or GROUP=NAME for a whole group (stage, data, optimizer, schedule, recipe).
-gptcli stages lists the stages; gptcli train --cfg job shows every setting."""
+gptcli stages lists the stages; gptcli train --cfg job shows every setting.
+
+-m study=NAME runs a study, a question with its sweep, which gptcli compare then answers. The studies:
+{_STUDIES}"""
 
 EXAMPLES = """examples:
   gptcli train stage=4_10
@@ -11,7 +20,9 @@ EXAMPLES = """examples:
   gptcli train stage=4_10 recipe=walkthrough
   gptcli train data=text_file data.path=my.txt
   gptcli train -m stage=4_10 model.num_heads=1,2,4,8 model.num_layers=1,3
-  gptcli train -m 'stage=glob(4_*)' 'seed=range(0,8)'"""
+  gptcli train -m 'stage=glob(4_*)' 'seed=range(0,8)'
+  gptcli train -m study=heads
+  gptcli train -m study=heads 'seed=range(0,3)' trainer.steps=500"""
 
 
 def add_arguments(parser):

@@ -1,8 +1,8 @@
-"""How runs fall into groups, what the groups are called, and which one is the baseline."""
+"""How runs fall into groups and what the groups are called."""
 
 import pytest
 
-from gptcli.analysis.grouping import find_baseline, flatten, group_runs
+from gptcli.analysis.grouping import flatten, group_runs
 from gptcli.errors import UserError
 
 
@@ -86,41 +86,3 @@ def test_two_texts_of_one_name_are_told_apart(make_run):
 
     runs = [make_run(corpus=corpus("ab")), make_run(corpus=corpus("cd"))]
     assert labels(group_runs(runs)) == ["corpus=text_file abababab", "corpus=text_file cdcdcdcd"]
-
-
-@pytest.fixture
-def grid(make_run):
-    return group_runs(
-        [
-            make_run(changes={"model.num_heads": heads, "model.num_layers": layers})
-            for heads in (2, 4)
-            for layers in (1, 3)
-        ]
-    )
-
-
-@pytest.mark.parametrize(
-    ("wanted", "expected"),
-    [
-        (None, "num_layers=1 num_heads=2"),
-        ("num_layers=3 num_heads=2", "num_layers=3 num_heads=2"),
-        ("num_heads=4,num_layers=1", "num_layers=1 num_heads=4"),
-        ("model.num_heads=4,num_layers=3", "num_layers=3 num_heads=4"),
-    ],
-)
-def test_baseline(grid, wanted, expected):
-    assert labels(grid)[find_baseline(grid, wanted)] == expected
-
-
-def test_baseline_by_value(make_run):
-    grouping = group_runs([make_run(stage=stage) for stage in ("4_7", "4_9")])
-    assert find_baseline(grouping, "4_9") == find_baseline(grouping, "stage=4_9") == 1
-
-
-@pytest.mark.parametrize(
-    ("wanted", "words"),
-    [("5_11", "is not one of"), ("num_heads=4", "more than one"), ("heads=4", "is not one of")],
-)
-def test_baseline_that_fits_no_single_group_is_refused(grid, wanted, words):
-    with pytest.raises(UserError, match=words):
-        find_baseline(grid, wanted)

@@ -51,7 +51,7 @@
       }
       traces.push({
         type: "scatter", mode: steps.length > 40 ? "lines" : "lines+markers", x: steps, y: mean, name: plain(group.label),
-        line: { color: group.colour, width: 2, dash: index === data.baseline ? "dash" : "solid" }, marker: { size: 4 },
+        line: { color: group.colour, width: 2, dash: group.is_baseline ? "dash" : "solid" }, marker: { size: 4 },
         text: mean.map((value, i) => plain(group.label) + "<br>step " + steps[i].toLocaleString("en") + "<br>" +
           interval(value, half_width[i])),
         hovertemplate: "%{text}<extra></extra>",
@@ -114,7 +114,33 @@
         autorange: "reversed" }));
   }
 
+  // The study's own figure: one panel for each value of its third setting, all on one scale of losses.
+  function study() {
+    const figure = data.study;
+    if (!figure) return;
+    const points = figure.panels.flatMap((panel) => panel.series.flatMap((series) => series.points));
+    const low = Math.min(...points.map(([, mean, half]) => mean - (half || 0)));
+    const high = Math.max(...points.map(([, mean, half]) => mean + (half || 0)));
+    const room = 0.06 * (high - low) || 0.05;
+    figure.panels.forEach((panel, i) => {
+      const traces = panel.series.map((series) => ({
+        type: "scatter", mode: series.joined ? "lines+markers" : "markers", name: plain(series.label),
+        x: series.points.map((point) => point[0]), y: series.points.map((point) => point[1]),
+        error_y: { type: "data", array: series.points.map((point) => point[2] || 0), thickness: 1.5, width: 4 },
+        line: { color: series.colour, width: 2 }, marker: { color: series.colour, size: 8 },
+        text: series.points.map((point) => plain(series.label) + "<br>" + interval(point[1], point[2])),
+        hovertemplate: "%{text}<extra></extra>",
+      }));
+      draw("study-" + i, traces, layout(
+        { title: { text: plain(figure.x_name) }, type: figure.log ? "log" : "linear", showgrid: false,
+          tickvals: figure.ticks.map((tick) => tick[0]), ticktext: figure.ticks.map((tick) => short(tick[1])) },
+        { title: { text: plain(data.metric) + " (nats)" }, tickformat: ".3~f", range: [low - room, high + room] },
+        { showlegend: panel.series.length > 1, legend: { orientation: "h", y: 1.02, yanchor: "bottom" } }));
+    });
+  }
+
   function drawAll() {
+    study();
     differences();
     curves();
     scatter("parameters", "parameters");
