@@ -21,25 +21,6 @@ from gptcli.sweep.jobs import compose_jobs, expand
 STUDIES = [name for name in group_values("study") if name != "none"]
 TO_4_1 = ["2_9", "3_7", "3_8", "3_14", "3_18", "4_1"]
 LADDER = [*TO_4_1, *(f"4_{number}" for number in range(2, 11)), "5_3", "5_4", "5_5"]
-    "2_9",
-    "3_7",
-    "3_8",
-    "3_14",
-    "3_18",
-    "4_1",
-    "4_2",
-    "4_3",
-    "4_4",
-    "4_5",
-    "4_6",
-    "4_7",
-    "4_8",
-    "4_9",
-    "4_10",
-    "5_3",
-    "5_4",
-    "5_5",
-]
 # Study -> what varies besides the five seeds, in the order of the sweep.
 AXES = {
     "context": {"model.block_size": ["1", "2", "4", "8", "16", "32", "64"]},
