@@ -2,12 +2,14 @@
 
 import argparse
 import difflib
+import errno
 import importlib
 import os
 import sys
 
 from gptcli import __version__
 from gptcli.errors import RunError, UserError
+from gptcli.terminal import open_missing_streams, printable, silence
 
 # Name -> what it does; the module gptcli.commands.<name> is imported only when its command runs, so that help is quick.
 COMMANDS = {
@@ -38,20 +40,28 @@ gptcli COMMAND --help explains a command."""
 def main(arguments=None):
     """Runs gptcli with arguments (default: the command line's) and returns the exit status."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
+    open_missing_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             # A console that cannot show a character must not end a run.
             stream.reconfigure(errors="backslashreplace")
     try:
-        return _dispatch(arguments)
+        status = _dispatch(arguments)
+        # Here and not at exit, where Python could only complain.
+        sys.stdout.flush()
+        return status
     except (UserError, RunError) as error:
         return _report(error, error.exit_status)
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of our output has gone (`| head`); Python must not complain about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of our output has gone (`| head`).
+        silence(sys.stdout)
         return 0
+    except OSError as error:
+        if error.errno == errno.ENOSPC:
+            silence(sys.stdout)
+        return _report(error, 1)
     except Exception as error:
         return _report(error, 1)
 
@@ -102,8 +112,6 @@ def _parser():
 
 def _report(error, status):
     """Prints an error in one line; GPTCLI_DEBUG=1 shows where it came from."""
-    from gptcli.terminal import printable
-
     if os.environ.get("GPTCLI_DEBUG") == "1":
         raise error
     text = str(error) if isinstance(error, (UserError, RunError)) else f"{type(error).__name__}: {error}"

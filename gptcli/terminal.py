@@ -1,5 +1,6 @@
 """What reaches the terminal: text made safe to print, and plain tables."""
 
+import contextlib
 import os
 import sys
 import unicodedata
@@ -26,6 +27,19 @@ def _escape(character):
     if character in "\n\r\t":
         return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[character]
     return f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}" if code < 65536 else f"\\U{code:08x}"
+
+
+def open_missing_streams():
+    """Gives Python's three streams a place where the caller has closed theirs, and keeps files off their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))
+
+
+def silence(stream):
+    """Sends what is still written to a stream nowhere: its reader has gone, or its disk is full."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def uses_colour(stream=None):

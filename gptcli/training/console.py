@@ -7,7 +7,7 @@ import time
 
 from tqdm import tqdm
 
-from gptcli.terminal import printable
+from gptcli.terminal import printable, silence
 from gptcli.training.files import append_text
 
 _SECONDS_BETWEEN_LINES = 10
@@ -118,26 +118,15 @@ def warn(text):
 
 
 def print_safely(text, stream=None, bar=None):
-    """Prints a line; a reader that has gone away is no reason to stop."""
+    """Prints a line; a reader that has gone away, or a full disk, is no reason to stop."""
     stream = stream or sys.stdout
     try:
         if bar is not None:
             tqdm.write(text, file=stream)
         else:
             print(text, file=stream, flush=True)
-    except (BrokenPipeError, ValueError):
-        _silence(stream)
-    except OSError:
-        pass
-
-
-def _silence(stream):
-    import os
-
-    try:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     except (OSError, ValueError):
-        pass
+        silence(stream)
 
 
 def duration(seconds):

@@ -48,8 +48,11 @@ def atomic_write_bytes(path, data):
 
 
 def atomic_write_text(path, text):
-    """Replaces the content of path by UTF-8 text; line ends stay as they are."""
-    atomic_write_bytes(path, text.encode("utf-8", "surrogatepass"))
+    """Replaces the content of path by UTF-8 text; line ends stay as they are.
+
+    A lone surrogate, such as a byte of a file's name that is not UTF-8, becomes what JSON writes for it.
+    """
+    atomic_write_bytes(path, text.encode("utf-8", "backslashreplace"))
 
 
 def atomic_write_json(path, value):

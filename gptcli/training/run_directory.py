@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 
 from gptcli.errors import UserError
+from gptcli.stages import config_directory
 from gptcli.training.files import (
     UnreadableFile,
     atomic_write_json,
@@ -103,7 +104,8 @@ class RunDirectory:
     def write_hydra(self, config_yaml, hydra_yaml, overrides):
         """Writes .hydra/ as Hydra does: config.yaml, hydra.yaml and overrides.yaml (a list of strings).
 
-        In hydra.yaml, which only people read, the current folder becomes `.` and the home folder `~`.
+        In hydra.yaml, which only people read, the current folder becomes `.`, the home folder `~`, and the
+        folder that the shipped configuration is installed in `conf`.
         """
         self.hydra.mkdir(exist_ok=True)
         atomic_write_text(self.hydra / "config.yaml", config_yaml)
@@ -145,7 +147,7 @@ def _strict(value):
 
 
 def _without_folders(text):
-    for folder, short in ((Path.cwd(), "."), (Path.home(), "~")):
+    for folder, short in ((config_directory(), "conf"), (Path.cwd(), "."), (Path.home(), "~")):
         if len(folder.parts) > 1:
             text = text.replace(str(folder), short)
     return text
