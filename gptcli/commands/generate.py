@@ -1,6 +1,7 @@
 """gptcli generate: text from a run."""
 
 import json
+import os
 import sys
 
 from gptcli.errors import UserError
@@ -76,9 +77,17 @@ def _check(arguments):
         raise UserError("--interactive and --json do not go together")
 
 
+def _as_utf8(prompt):
+    """Returns what was typed as UTF-8, whatever the locale has made of its bytes."""
+    try:
+        return prompt and os.fsencode(prompt).decode("utf-8", "surrogateescape")
+    except UnicodeError:
+        return prompt
+
+
 def _prompt(arguments):
     if arguments.prompt_file is None:
-        return arguments.prompt
+        return _as_utf8(arguments.prompt)
     if arguments.prompt_file == "-":
         return sys.stdin.buffer.read().decode("utf-8", errors="surrogateescape")
     from gptcli.data.text import read_text
