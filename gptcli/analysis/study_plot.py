@@ -8,8 +8,8 @@ def draw_study(data, metric, figure):
     panels = data["panels"]
     rows = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, panel in zip(rows, panels, strict=True):
-        for series in panel["series"]:
-            _draw(axes, series)
+        for number, series in enumerate(panel["series"]):
+            _draw(axes, series, _beside(data, number - (len(panel["series"]) - 1) / 2))
         if data["log"]:
             axes.set_xscale("log")
         words = [_text(text) for _, text in data["ticks"]]
@@ -26,17 +26,26 @@ def draw_study(data, metric, figure):
         rows[-1].legend(frameon=False, fontsize=9)
 
 
-def _draw(axes, series):
+def _beside(data, number):
+    """Returns what moves a position a little aside, so that no interval hides another."""
+    places = [place for place, _ in data["ticks"]]
+    if data["log"]:
+        factor = (max(places) / min(places)) ** (0.008 * number)
+        return lambda place: place * factor
+    return lambda place: place + 0.008 * number * (max(places) - min(places))
+
+
+def _draw(axes, series, moved):
     if not series["points"]:
         return
     x, mean, half_width = zip(*series["points"], strict=True)
     widths = None if None in half_width else half_width
     axes.errorbar(
-        x,
+        [moved(place) for place in x],
         mean,
         yerr=widths,
-        fmt="o-" if series["joined"] else "o",
-        linestyle="--" if widths is None and series["joined"] else None,
+        marker="o",
+        linestyle="none" if not series["joined"] else "--" if widths is None else "-",
         color=series["colour"],
         label=_text(series["label"]),
         capsize=2.5,

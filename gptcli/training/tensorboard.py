@@ -103,7 +103,9 @@ class EventFile:
         No experiment message is written: TensorBoard would show only the keys that the first such message
         names, and without one it takes the union over all runs.
         """
-        start = self._hparams.SessionStartInfo(group_name=secrets.token_hex(8), start_time_secs=time.time())
+        # The tab's Trial ID: runs of one name in two places stay two trials.
+        trial = f"{self.path.parent.absolute().name} {secrets.token_hex(4)}"
+        start = self._hparams.SessionStartInfo(group_name=trial, start_time_secs=time.time())
         for name, value in sorted(values.items()):
             if isinstance(value, bool):
                 start.hparams[name].bool_value = value

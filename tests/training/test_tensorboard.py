@@ -149,6 +149,18 @@ def test_hyperparameters_are_in_the_run_itself(tmp_path):
     assert os.listdir(tmp_path) == [file.path.name]
 
 
+def test_trials_are_called_as_their_runs_and_two_of_one_name_stay_apart(tmp_path):
+    folders = [tmp_path / place / "07-seed=1" for place in ("a", "b")]
+    for folder in folders:
+        folder.mkdir(parents=True)
+        file = EventFile(folder, _fail)
+        file.hyperparameters({"seed": 1})
+        file.close()
+    _, groups = _hparams_table(tmp_path)
+    assert len({group.name for group in groups}) == 2
+    assert all(group.name.startswith("07-seed=1 ") for group in groups)
+
+
 def _hparams_table(logdir):
     """The experiment and the session groups as the hparams tab asks for them."""
     from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
