@@ -215,7 +215,10 @@ def _unknown_group(key, groups):
 def quoted(text, *, interpolated=False):
     """Returns text as a literal of Hydra's override grammar; interpolated leaves ${...} to be resolved."""
     escaped = re.sub(r"\\+(?=')|\\+$", lambda found: found[0] * 2, text).replace("'", "\\'")
-    return "'" + (escaped if interpolated else escaped.replace("${", "\\${")) + "'"
+    if not interpolated:
+        # Backslashes before ${ pair up, and an odd one makes what follows literal.
+        escaped = re.sub(r"(\\*)\$\{", lambda found: found[1] * 2 + "\\${", escaped)
+    return f"'{escaped}'"
 
 
 def _check_directories(directories):

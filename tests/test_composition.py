@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gptcli.composition import compose, hydra_session, prepare, quoted, run_directory_path, typed
@@ -164,7 +164,8 @@ def test_a_path_of_an_existing_file_is_taken_literally(tmp_path, monkeypatch, pa
 
 
 @settings(max_examples=150, deadline=None)
-@given(text=st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=20))
+@given(text=st.text(st.characters(blacklist_categories=("Cs", "Cc"))) | st.text("\\'\"${}a=", max_size=12))
+@example(text="\\${")
 def test_quoted_text_comes_back_as_it_was(text):
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf
