@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from gptcli.errors import UserError
-from gptcli.model.cache import empty_caches
+from gptcli.model.cache import empty_caches, newest_logits
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def generate(model, prompts, tokens, sampling, seeds, *, cached=True):
     A row continues its own prompt with random numbers of its own seed, so a text does not change with the texts drawn
     beside it. The context is the last block_size symbols. While a text fits into the context, earlier positions' keys
     and values are reused; past it every symbol's position moves with each new one, so learned positions make them stale
-    and the window is computed anew.
+    and the window is computed anew, in the last block only as far as the newest symbol needs.
 
     Args:
         prompts: one list of symbol ids a row, none empty; of one length where the model's context is long.
@@ -55,7 +55,7 @@ def generate(model, prompts, tokens, sampling, seeds, *, cached=True):
     device, block_size = model.token_embedding.weight.device, model.config.block_size
     uniform = torch.stack([_uniform(tokens, seed) for seed in seeds]).to(device)  # (row, tokens)
     windows = _Windows([prompt[-block_size:] for prompt in prompts], block_size, device)
-    reader = _Reader(model, windows, cached and model.config.attention != "none" and block_size > _SHORT_CONTEXT)
+    reader = _Reader(model, windows, cached and model.config.context_length > _SHORT_CONTEXT)
     for index in range(tokens):
         symbols = draw(reader.next_logits(), sampling, uniform[:, index])
         windows.add(symbols)
@@ -106,8 +106,8 @@ class _Reader:
 
     def __init__(self, model, windows, cached):
         self.model, self.windows = model, windows
-        same_length = bool((windows.lengths == windows.longest).all())
-        self.caches = empty_caches(model, len(windows.rows)) if cached and same_length else None
+        self.trimmed = cached and bool((windows.lengths == windows.longest).all())
+        self.caches = empty_caches(model, len(windows.rows)) if self.trimmed else None
         self.read = 0
 
     def next_logits(self):
@@ -117,6 +117,8 @@ class _Reader:
             logits = self.model(windows.symbols[:, self.read : windows.longest], self.caches)[:, -1]
             self.read = windows.longest
             return logits
+        if self.trimmed:
+            return newest_logits(self.model, windows.symbols)
         logits = self.model(windows.symbols[:, : windows.longest])
         return logits[windows.rows, windows.lengths - 1]
 

@@ -72,11 +72,18 @@ def slide(peer):
 def _characters(peer, prompt, count):
     if peer is None:
         model, run = _our_model(), _ours
+        _choose_threads(model, len(prompt) + count, 1)
     else:
         model, run = peer["model"].eval(), _theirs
     with torch.no_grad():
         run(model, prompt, 5)
         return _milliseconds(lambda: run(model, prompt, count), 1) / count
+
+
+def _choose_threads(*arguments):
+    from gptcli.commands.generate import _choose_threads as choose
+
+    choose(*arguments)
 
 
 def _our_model():
@@ -87,7 +94,8 @@ def _our_model():
 
 
 def _ours(model, prompt, count):
-    from gptcli.generation import Sampling, generate as draw
+    from gptcli.generation import Sampling
+    from gptcli.generation import generate as draw
 
     for _ in draw(model, [prompt], count, Sampling(), [0]):
         pass

@@ -152,13 +152,13 @@ def test_cache_and_no_cache_give_the_same_text_across_the_contexts_end(stage, le
 
 def test_the_cache_computes_each_position_once_while_the_text_fits(monkeypatch):
     model, seen = _long_context("4_10"), []
-    forward = model.forward
+    embed = model.embed
 
-    def counting(tokens, caches=None):
+    def counting(tokens, offset=0):
         seen.append(tokens.shape[1])
-        return forward(tokens, caches)
+        return embed(tokens, offset)
 
-    monkeypatch.setattr(model, "forward", counting)
+    monkeypatch.setattr(model, "embed", counting)
     text(model, [1] * 36, tokens=7)
     assert seen == [36, 1, 1, 1, 1, 40, 40]
 

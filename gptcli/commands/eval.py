@@ -17,6 +17,8 @@ EXAMPLES = """examples:
   gptcli eval latest --split train --json
   gptcli eval outputs/RUN --data-path other.txt"""
 
+_WINDOWS_AT_ONCE = 256  # of 8 symbols; fewer where they are longer
+
 
 def add_arguments(parser):
     """Declares what the command takes."""
@@ -31,12 +33,9 @@ def run(arguments):
     """Measures and prints; returns the exit status."""
     import dataclasses
 
-    import torch
-
     from gptcli.runs import resolve_run
     from gptcli.training.loading import load_model
 
-    torch.set_num_threads(1)
     reference = resolve_run(arguments.run)
     if arguments.best and reference.checkpoint_name is None:
         reference = dataclasses.replace(reference, checkpoint_name="best")
@@ -68,16 +67,19 @@ def _measure(loaded, tokens, floor, corpus_name, arguments):
 
     from gptcli.data.windows import check_length
     from gptcli.training.evaluation import split_loss
+    from gptcli.training.threads import threads_without_gradients
 
     model, block_size = loaded.model, loaded.config.model.block_size
     check_length("text" if arguments.data_path else arguments.split, len(tokens), block_size)
+
+    torch.set_num_threads(threads_without_gradients(model.parameter_count(), _WINDOWS_AT_ONCE * 8))
 
     @torch.inference_mode()
     def window_losses(x, y):
         logits = model(x)
         return F.cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
 
-    result = split_loss(window_losses, tokens, block_size, windows_at_once=256)
+    result = split_loss(window_losses, tokens, block_size, windows_at_once=_WINDOWS_AT_ONCE)
     if not math.isfinite(result.loss):
         raise RunError(f"the model's loss is not finite: {result.loss}; its weights are of no use")
     facts = {

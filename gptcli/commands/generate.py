@@ -49,7 +49,6 @@ def run(arguments):
     from gptcli.runs import resolve_run
     from gptcli.training.loading import load_model
 
-    torch.set_num_threads(1)
     sampling = Sampling(arguments.temperature, arguments.top_k, arguments.top_p)
     loaded = load_model(resolve_run(arguments.run))
     for note in loaded.notes:
@@ -95,6 +94,17 @@ def _prompt(arguments):
     return read_text(arguments.prompt_file).text
 
 
+def _choose_threads(model, length, samples):
+    """Gives torch as many threads as the work of one symbol feeds: past the context that is a whole window's."""
+    import torch
+
+    from gptcli.training.threads import threads_without_gradients
+
+    block_size = model.config.block_size
+    tokens = samples * (block_size if length > block_size else 1)
+    torch.set_num_threads(threads_without_gradients(model.parameter_count(), tokens))
+
+
 def _continue(loaded, prompt, arguments, sampling, seed):
     """Draws arguments.samples continuations of one prompt and prints them."""
     from gptcli.generation import generate
@@ -107,6 +117,7 @@ def _continue(loaded, prompt, arguments, sampling, seed):
         print(f"note: the model sees the prompt's last {loaded.config.model.block_size} characters", file=sys.stderr)
     seeds = [(seed + number) % 2**63 for number in range(arguments.samples)]
     ids = tokenizer.encode(start).tolist()
+    _choose_threads(loaded.model, len(start) + arguments.tokens, len(seeds))
     drawn = generate(loaded.model, [ids] * len(seeds), arguments.tokens, sampling, seeds)
     if arguments.samples == 1 and not arguments.json:
         _write(printable(shown, keep_newlines=True))

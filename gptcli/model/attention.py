@@ -45,6 +45,12 @@ class CausalSelfAttention(nn.Module):
             return out
         return F.dropout(self.projection(out), self.dropout, self.training)
 
+    def keep(self, x, cache):
+        """Puts the keys and values of x (batch, time, embedding) into an empty cache; nothing attends."""
+        batch, time, width = x.shape
+        pairs = F.linear(x, self.qkv.weight[width:]).view(batch, time, 2, self.num_heads, self.head_size)
+        cache.keep(*pairs.permute(2, 0, 3, 1, 4).unbind(0))
+
     def heads(self, x):
         """Returns query, key and value of x (batch, time, embedding), each (batch, head, time, head_size)."""
         batch, time, _ = x.shape

@@ -46,6 +46,10 @@ class Block(nn.Module):
             x = self._wrapped("feed_forward", x)
         return x
 
+    def keep(self, x, cache):
+        """Puts what later positions need of x (batch, time, embedding) into an empty cache."""
+        self.attention.keep(self.attention_norm(x) if self.norm_placement == "pre" else x, cache)
+
     def _wrapped(self, name, x, *arguments):
         sublayer, extra = getattr(self, name), getattr(self, f"{name}_extra")
         norm = getattr(self, f"{name}_norm")

@@ -24,19 +24,39 @@ class LayerCache:
         time = key.shape[2]
         if time > 1 and self.length:
             raise ValueError("several positions at once can only start a cache")
-        end = self.length + time
+        self.keep(key, value)
+        keys, values = self.stored[:, :, :, : self.length]
+        return F.scaled_dot_product_attention(query, keys, values, is_causal=time > 1)
+
+    def keep(self, key, value):
+        """Stores key and value (row, head, time, head_size) after those so far."""
+        end = self.length + key.shape[2]
         self.stored[0, :, :, self.length : end] = key
         self.stored[1, :, :, self.length : end] = value
         self.length = end
-        keys, values = self.stored[:, :, :, :end]
-        return F.scaled_dot_product_attention(query, keys, values, is_causal=time > 1)
 
 
 def empty_caches(model, rows):
     """Returns one empty LayerCache for each block of a GPT with attention."""
-    config = model.config
-    weight = model.token_embedding.weight
+    return [_empty_cache(model, rows) for _ in range(model.config.num_layers)]
+
+
+def _empty_cache(model, rows):
+    config, weight = model.config, model.token_embedding.weight
     head_size = weight.shape[1] // config.num_heads
-    return [
-        LayerCache(rows, config.num_heads, config.block_size, head_size, weight) for _ in range(config.num_layers)
-    ]
+    return LayerCache(rows, config.num_heads, config.block_size, head_size, weight)
+
+
+def newest_logits(model, tokens):
+    """Returns the logits (batch, vocabulary) after the last of tokens (batch, time), of a GPT with attention.
+
+    Its last block computes keys and values of all positions, and everything else of the newest one alone.
+    """
+    *earlier, last = model.blocks
+    x = model.embed(tokens)
+    for block in earlier:
+        x = block(x)
+    cache = _empty_cache(model, len(tokens))
+    if x.shape[1] > 1:
+        last.keep(x[:, :-1], cache)
+    return model.lm_head(model.final_norm(last(x[:, -1:], cache)))[:, -1]

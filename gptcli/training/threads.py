@@ -39,6 +39,11 @@ def choose_threads(setting, parameters, tokens_per_step, workers=1, kernels=True
     return share, "all cores" if workers == 1 else f"the cores are shared by {workers} jobs"
 
 
+def threads_without_gradients(parameters, tokens):
+    """Returns the threads for torch on forward passes over this many tokens at once."""
+    return max(1, min(available_cores(), int(2 * parameters * tokens / _OPERATIONS_PER_TORCH_THREAD)))
+
+
 def jobs_at_once(configs):
     """Returns how many jobs of a sweep run side by side: sweep.workers, or as many as cores and memory allow.
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from gptcli.model.cache import LayerCache, empty_caches
+from gptcli.model.cache import LayerCache, empty_caches, newest_logits
 from gptcli.model.gpt import GPT
 from gptcli.stages import stage_model
 
@@ -29,3 +29,13 @@ def test_several_positions_can_only_start_a_cache():
     cache.attend(pair, pair, pair)
     with pytest.raises(ValueError, match="start a cache"):
         cache.attend(pair, pair, pair)
+
+
+@pytest.mark.parametrize("stage", ["3_14", "4_2", "4_6", "4_8", "4_10"])
+@pytest.mark.parametrize("time", [1, 2, 8])
+def test_the_newest_positions_logits_are_those_of_the_whole_window(stage, time):
+    torch.manual_seed(0)
+    model = GPT(stage_model(stage), 65).eval()
+    tokens = torch.randint(65, (3, time))
+    with torch.no_grad():
+        torch.testing.assert_close(newest_logits(model, tokens), model(tokens)[:, -1], rtol=1e-5, atol=1e-5)

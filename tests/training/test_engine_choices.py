@@ -90,6 +90,17 @@ def test_threads_follow_the_work_and_the_share(monkeypatch, parameters, tokens, 
     assert threads.choose_threads("auto", parameters, tokens, workers)[0] == expected
 
 
+@pytest.mark.parametrize(
+    ("parameters", "tokens", "expected"),
+    [(42_369, 2048, 1), (10_788_929, 1, 1), (10_788_929, 256, 5), (10_788_929, 2048, 8)],
+)
+def test_passes_without_gradients_are_shared_where_each_thread_has_a_billion_operations(
+    monkeypatch, parameters, tokens, expected
+):
+    monkeypatch.setattr(threads, "available_cores", lambda: 8)
+    assert threads.threads_without_gradients(parameters, tokens) == expected
+
+
 def test_a_number_of_threads_is_taken_as_it_is():
     assert threads.choose_threads(3, 10, 10, 4)[0] == 3
 
