@@ -20,6 +20,8 @@ TAGS = {
     "grad_norm": "optimizer/grad_norm",
     "tokens_per_second": "speed/tokens_per_second",
 }
+# TensorBoard sorts by name: some thirty charts of details must not come before those of the loss.
+_GROUPS = {"diagnostics": "training_diagnostics"}
 _INDENT = "    "
 _SAMPLE_HEADER = re.compile(rb"step (\d{1,19}), prompt ")
 _RECORD_BYTES = 2**30
@@ -71,7 +73,7 @@ class Recorder:
         line = {"step": step, **{name: _json_number(value) for name, value in values.items()}}
         self._metrics.write(_line(line))
         scalars = {TAGS[name]: value for name, value in values.items() if name in TAGS}
-        groups = {name: value for name, value in values.items() if isinstance(value, dict)}
+        groups = {_GROUPS.get(name, name): value for name, value in values.items() if isinstance(value, dict)}
         self._events.scalars(step, scalars | _flat(groups, separator="/"))
 
     def samples(self, step, samples):

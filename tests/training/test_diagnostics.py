@@ -158,8 +158,8 @@ def test_a_run_learns_the_same_with_and_without(tmp_path, recipe):
     assert logged == [record["step"] for record in plain if "grad_norm" in record] and len(logged) >= 3
     events = EventAccumulator(str(tmp_path / "watched"))
     events.Reload()
-    shown = events.Scalars("diagnostics/gradient_norm/block_3/value")
+    shown = events.Scalars("training_diagnostics/gradient_norm/block_3/value")
     values = [one["gradient_norm"]["block_3"]["value"] for one in found if one]
     assert [event.step for event in shown] == logged
     assert [event.value for event in shown] == pytest.approx(values, rel=1e-6)
-    assert "diagnostics/residual_rms/embeddings" in events.Tags()["scalars"]
+    assert "training_diagnostics/residual_rms/embeddings" in events.Tags()["scalars"]
