@@ -12,9 +12,7 @@ import pytest
 from gptcli.analysis.compare import compare
 from gptcli.analysis.page import to_html
 
-EVIL = (
-    "</script><script>document.title='owned'</script><img src=http://127.0.0.1:9/x onerror=alert(2)><b>%{x}"
-)
+EVIL = "</script><script>document.title='owned'</script><img src=http://127.0.0.1:9/x onerror=alert(2)><b>%{x}"
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -64,12 +62,9 @@ class Browser:
 
     def requested(self):
         events = [
-            json.loads(entry["message"])["message"]
-            for entry in self._ask("POST", "/se/log", {"type": "performance"})
+            json.loads(entry["message"])["message"] for entry in self._ask("POST", "/se/log", {"type": "performance"})
         ]
-        return [
-            one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"
-        ]
+        return [one["params"]["request"]["url"] for one in events if one["method"] == "Network.requestWillBeSent"]
 
     def emulate(self, scheme):
         features = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -158,9 +153,7 @@ def test_a_group_can_be_hidden_and_shown(browser, page):
 
 def test_labels_are_shown_as_they_are(browser, make_run, tmp_path):
     name = "<b>%{x}&amp;"
-    runs = [
-        make_run(stage=stage, seed=seed, loss=2 + seed / 10) for stage in (name, "4_10") for seed in range(2)
-    ]
+    runs = [make_run(stage=stage, seed=seed, loss=2 + seed / 10) for stage in (name, "4_10") for seed in range(2)]
     path = tmp_path / "page.html"
     path.write_text(to_html(compare(runs, baseline="4_10")), encoding="utf-8")
     browser.open(path, 1280, 900)
@@ -178,3 +171,26 @@ def test_dark_follows_the_reader(browser, page):
         time.sleep(0.3)  # the change event is delivered with the next frame
         seen.append((browser.run(colour), browser.run(tick)))
     assert seen == [("rgb(253, 253, 251)", "rgb(29, 33, 38)"), ("rgb(21, 24, 27)", "rgb(228, 230, 227)")]
+
+
+def test_the_figure_of_a_study_has_a_panel_for_each_value_and_a_line_for_each_group(browser, make_run, tmp_path):
+    by = ["model.num_layers", "model.num_heads", "model.position"]
+    study = {"name": EVIL, "question": EVIL, "claim": EVIL, "by": by, "baseline": None}
+    study |= {"x": "model.num_layers", "lines": "model.num_heads", "panels": "model.position"}
+    cells = [(layers, heads, where) for layers in (1, 2, 8) for heads in (2, 4) for where in ("none", "learned")]
+    runs = []
+    for layers, heads, where in cells:
+        changes = {"model.num_layers": layers, "model.num_heads": heads, "model.position": where}
+        runs += [make_run(seed=seed, loss=2 - layers / 50 + seed / 10, changes=changes) for seed in (0, 1)]
+    for run in runs:
+        run.config["study"] = study
+    path = tmp_path / "study.html"
+    path.write_text(to_html(compare(runs)), encoding="utf-8")
+    for width in (1280, 390):
+        browser.open(path, width, 900)
+        for panel in ("study-0", "study-1"):
+            assert count(browser, panel, ".scatterlayer path.point") == 6
+            assert count(browser, panel, ".scatterlayer path.js-line") == 2
+        assert browser.run("return document.documentElement.scrollWidth <= window.innerWidth")
+        assert EVIL in browser.run("return document.querySelector('h1').textContent")
+        assert browser.console() == []
