@@ -127,6 +127,15 @@ def test_wrong_use_is_one_line(overrides, message):
     assert "\n" not in str(error.value)
 
 
+def test_the_jobs_of_a_study_can_be_seen_before_it_is_run(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "-m", "--cfg", "job", "study=heads", "seed=7", "model.num_heads=4,5"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.split() == ["0-num_heads=4", "seed=7", "model.num_heads=4", "study=heads"]
+    assert second.startswith("1-num_heads=5") and "model.num_heads=5 does not divide" in second
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_study_of_the_users_own(tmp_path):
     folder = tmp_path / "study"
     folder.mkdir()

@@ -32,7 +32,7 @@ def add_arguments(parser):
     parser.add_argument(
         "--config-dir", action="append", default=[], metavar="DIR", help="a folder with stages or groups of your own"
     )
-    parser.add_argument("--cfg", choices=["job"], help="print the composed settings and stop")
+    parser.add_argument("--cfg", choices=["job"], help="print the composed settings, or with -m the jobs, and stop")
 
 
 def run(arguments):
@@ -44,6 +44,8 @@ def run(arguments):
         arguments.overrides, multirun=arguments.multirun, config_directories=arguments.config_dir
     )
     with hydra_session():
+        if arguments.multirun and arguments.cfg:
+            return _print_jobs(overrides, arguments.config_dir)
         if arguments.multirun:
             from gptcli.sweep.command import run_sweep
 
@@ -53,6 +55,15 @@ def run(arguments):
         if arguments.cfg:
             return _print_settings(config)
         return _train_one(config, composed, arguments.overrides)
+
+
+def _print_jobs(overrides, config_directories):
+    from gptcli.sweep.jobs import compose_jobs
+    from gptcli.terminal import table
+
+    jobs = compose_jobs(overrides, config_directories)
+    print("\n".join(table([(job.name, " ".join(job.overrides), job.reason or "") for job in jobs])))
+    return 0
 
 
 def _print_settings(config):
