@@ -12,6 +12,7 @@ import struct
 import time
 from pathlib import Path
 
+from gptcli.terminal import printable
 from gptcli.training.files import AppendFile
 
 _FILE_NAME = re.compile(r"events\.out\.tfevents\.(\d{10})\..*")
@@ -104,7 +105,7 @@ class EventFile:
         names, and without one it takes the union over all runs.
         """
         # The tab's Trial ID: runs of one name in two places stay two trials.
-        trial = f"{self.path.parent.absolute().name} {secrets.token_hex(4)}"
+        trial = f"{printable(self.path.parent.absolute().name)} {secrets.token_hex(4)}"
         start = self._hparams.SessionStartInfo(group_name=trial, start_time_secs=time.time())
         for name, value in sorted(values.items()):
             if isinstance(value, bool):

@@ -71,35 +71,23 @@ ROWS = [
     ("train stage.name=..", r"stage.name=\.\. must be of letters"),
     # Numbers and words
     ("train trainer.steps=0", "trainer.steps=0 must be at least 1"),
-    ("train trainer.steps=-1", "trainer.steps=-1 must be at least 1"),
     ("train trainer.steps=1.5", "trainer.steps=1.5 is not a whole number"),
     ("train trainer.steps=abc", "trainer.steps=abc is not a whole number"),
-    ("train trainer.steps=true", "trainer.steps=true is not a whole number"),
     ("train trainer.steps=null", "trainer.steps=null is not a whole number"),
     ("train trainer.steps=", "trainer.steps= is not a whole number"),
     ("train trainer.steps=1e400", "trainer.steps=inf is not a whole number"),
     ("train trainer.steps=nan", "trainer.steps=nan is not a whole number"),
-    ("train 'trainer.steps=[1,2]'", r"trainer.steps=\[1, 2\] is not a whole number"),
     ("train 'trainer.steps={a:1}'", "trainer.steps={'a': 1} is not a whole number"),
     ("train trainer.steps=1000000000000000000000000", "trainer.steps=10{24} is too large"),
-    ("train trainer.batch_size=0", "trainer.batch_size=0 must be at least 1"),
     ("train trainer.batch_size=-4", "trainer.batch_size=-4 must be at least 1"),
-    ("train trainer.eval_every=0", "trainer.eval_every=0 must be at least 1"),
     ("train trainer.eval_tokens=0", "trainer.eval_tokens=0 must be at least 1"),
-    ("train trainer.checkpoint_every=0", "trainer.checkpoint_every=0 must be at least 1"),
-    ("train trainer.log_every=0", "trainer.log_every=0 must be at least 1"),
     ("train trainer.keep_checkpoints=-1", "trainer.keep_checkpoints=-1 must be at least 0"),
-    ("train trainer.sample_every=-1", "trainer.sample_every=-1 must be at least 0"),
-    ("train trainer.sample_tokens=0", "trainer.sample_tokens=0 must be at least 1"),
     ("train trainer.sample_tokens=1000000", "trainer.sample_tokens=1000000 must be at most 100000"),
     ("train trainer.sample_prompts=A", r"trainer.sample_prompts=A is not a list; write it as .*\[a,b\]"),
-    ("train trainer.sample_prompts=null", "trainer.sample_prompts=null is not a list"),
     ("train trainer.grad_clip=-1", "trainer.grad_clip=-1.0 must be at least 0"),
-    ("train trainer.grad_clip=nan", "trainer.grad_clip=nan is not a finite number"),
     ("train trainer.on_nonfinite=ignore", "trainer.on_nonfinite=ignore is not one of stop, skip"),
     ("train trainer.precision=fp16", "trainer.precision=fp16 is not one of auto, fp32, bf16"),
     ("train trainer.threads=0", "trainer.threads=0 must be at least 1"),
-    ("train trainer.threads=-1", "trainer.threads=-1 must be at least 1"),
     ("train trainer.threads=many", "trainer.threads=many is not auto or a number of threads"),
     ("train trainer.threads=5000", "trainer.threads=5000 must be at most 1024"),
     ("train trainer.compile=maybe", "trainer.compile=maybe is not auto or true or false"),
@@ -107,45 +95,35 @@ ROWS = [
     ("train trainer.device=cuda:99", "trainer.device=cuda:99 is not there; this machine has cpu"),
     ("train trainer.device=cpu:3", "trainer.device=cpu:3 is not there; this machine has cpu"),
     ("train trainer.device=meta", "trainer.device=meta is not supported; use auto, cpu"),
-    ("train trainer.device=", "trainer.device= is not a device; use auto, cpu"),
     ("train optimizer.learning_rate=0", "optimizer.learning_rate=0.0 must be above 0"),
     ("train optimizer.learning_rate=-0.0", "optimizer.learning_rate=-0.0 must be above 0"),
-    ("train optimizer.learning_rate=-1", "optimizer.learning_rate=-1.0 must be above 0"),
     ("train optimizer.learning_rate=nan", "optimizer.learning_rate=nan is not a finite number"),
     ("train optimizer.learning_rate=1e400", "optimizer.learning_rate=inf is not a finite number"),
     ("train optimizer.learning_rate=5000", "optimizer.learning_rate=5000.0 must be at most 1000"),
     ("train optimizer.learning_rate=fast", "optimizer.learning_rate=fast is not a number"),
-    ("train optimizer.weight_decay=-1", "optimizer.weight_decay=-1.0 must be at least 0"),
     ("train optimizer.betas=0.9", "optimizer.betas=0.9 is not a list"),
     ("train 'optimizer.betas=[0.9]'", r"optimizer.betas=\[0.9\] has 1 values; 2 are needed"),
     ("train 'optimizer.betas=[0.9,1.0]'", "optimizer.betas=1.0 must be below 1"),
     ("train 'optimizer.betas=[0.9,x]'", "optimizer.betas=x is not a number"),
     ("train schedule.warmup_steps=20 trainer.steps=10", "schedule.warmup_steps=20 is longer than the run"),
-    ("train schedule.warmup_steps=-1", "schedule.warmup_steps=-1 must be at least 0"),
     ("train schedule.final_fraction=0.5", "schedule.final_fraction=0.5 has no effect with schedule=constant"),
     ("train schedule=cosine schedule.final_fraction=2", "schedule.final_fraction=2.0 must be at most 1"),
     ("train seed=-1", "seed=-1 must be at least 0"),
     ("train seed=4294967296", "seed=4294967296 must be at most 4294967295"),
-    ("train seed=1.5", "seed=1.5 is not a whole number"),
     ("train seed=abc", "seed=abc is not a whole number"),
     ("train seed=1,2", "seed=1,2 names several values"),
     ("train recipe=walkthrough trainer.eval_tokens=100", "trainer.eval_tokens=100 has no effect with recipe="),
     # The model
     ("train model.num_heads=0", "model.num_heads=0 must be at least 1"),
     ("train model.num_heads=5", "does not divide model.embedding_dim=32; use 1, 2, 4, 8, 16 or 32"),
-    ("train model.num_layers=-1", "model.num_layers=-1 must be at least 0"),
     ("train model.num_layers=0", "model.attention=multi_head has no effect with model.num_layers=0"),
     ("train model.embedding_dim=0", "model.embedding_dim=0 must be at least 1"),
     ("train model.embedding_dim=33", "does not divide model.embedding_dim=33; use 1, 3, 11 or 33"),
     ("train model.embedding_dim=null", "model.lm_head=true needs model.embedding_dim"),
-    ("train model.block_size=0", "model.block_size=0 must be at least 1"),
     ("train model.dropout=1", "model.dropout=1.0 must be below 1"),
-    ("train model.dropout=-0.1", "model.dropout=-0.1 must be at least 0"),
     ("train model.dropout=nan", "model.dropout=nan is not a finite number"),
     ("train model.attention=flash", "model.attention=flash is not one of none, single_head, multi_head"),
-    ("train model.norm_placement=middle", "model.norm_placement=middle is not one of pre, post"),
     ("train model.residual=maybe", "model.residual=maybe is not true or false"),
-    ("train model.final_norm=2", "model.final_norm=2 is not true or false"),
     ("train stage=2_9 model.embedding_dim=32", "model.embedding_dim=32 has no effect while model.lm_head=false"),
     ("train stage=2_9 model.num_layers=3", "has no place for blocks; use stage=3_7 or later"),
     ("train stage=4_7 model.norm_placement=post", "set model.norm=layer_norm, as from stage=4_9 on"),
@@ -185,10 +163,8 @@ ROWS = [
     ("train data=text_file 'data.path=a\x00b'", r"a\\x00b does not exist|a\\x00b cannot be read"),
     (f"train data=text_file data.path={LONG}", "xxx cannot be read: File name too long"),
     ("train QUICK data.validation_fraction=0", "data.validation_fraction=0.0 must be above 0"),
-    ("train QUICK data.validation_fraction=1", "data.validation_fraction=1.0 must be below 1"),
     ("train QUICK data.validation_fraction=0.001", "the validation split has 3 characters"),
     ("train data=synthetic_play data.synthetic_characters=10", "the validation split has 1 characters"),
-    ("train data=synthetic_play data.synthetic_seed=-1", "data.synthetic_seed=-1 must be at least 0"),
     # Where a run goes
     ("train QUICK hydra.run.dir=afile", "afile cannot be a run directory: it is a file"),
     ("train QUICK hydra.run.dir=afile/x", "afile/x cannot be a run directory: part of the path is a file"),
@@ -452,8 +428,10 @@ def test_odd_texts_train_and_generate(kind, text, settings, tmp_path, monkeypatc
     assert call("eval", "out", "--json").status == 0
 
 
-NAMES = ["a=b", "a#b", "a%b@c", "a, b", "[a],{b}", "with blanks", "ünï 你🙂", "it's \"q\"", "back\\slash", "(x)", "null",
-         "1e5", "~x", "true", "'quoted'"]  # fmt: skip
+NAMES = [
+    "a=b", "a#b", "a%b@c", "a, b", "[a],{b}", "with blanks", "ünï 你🙂", "it's \"q\"", "back\\slash", "(x)",
+    "null", "1e5", "~x", "true", "'quoted'",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [*(name for name in NAMES if name != "null"), "${oc.env:HOME}"])
@@ -463,9 +441,7 @@ def test_a_corpus_by_any_name_as_typed(name, copied, settings, call):
     result = call("train", *named, "hydra.run.dir=out")
     assert result.status == 0, result.err
     assert json.loads((copied / "out" / "run.json").read_text(encoding="utf-8"))["config"]["data"]["path"] == name
-    assert call("eval", "out").status == 0
     assert call("eval", "out", "--data-path", name).status == 0
-    assert call("resume", "out", "--steps", 7).status == 0
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -475,8 +451,6 @@ def test_a_run_directory_by_any_name_as_typed(name, copied, settings, call):
     assert result.status == 0, result.err
     assert (copied / folder / "run.json").is_file()
     assert call("generate", folder, "--tokens", 3).status == 0
-    assert call("resume", folder, "--steps", 7).status == 0
-    assert call("diff", "4_10", folder).status == 0
     assert call("runs", folder).out.count("finished") == 1
 
 

@@ -182,7 +182,7 @@ def test_any_value_deeper_in_run_json(key, kind, copied, call, rewritten):
             assert result.status in (1, 2) and is_clean(result), field
 
 
-@pytest.mark.parametrize("kind", VALUES)
+@pytest.mark.parametrize("kind", ["text", "huge", "negative", "null", "deep"])
 def test_any_value_in_the_state_of_a_checkpoint(kind, trained, tmp_path, monkeypatch, call, tampered):
     monkeypatch.chdir(tmp_path)
     shutil.copy(trained / "c.txt", tmp_path)
@@ -190,8 +190,6 @@ def test_any_value_in_the_state_of_a_checkpoint(kind, trained, tmp_path, monkeyp
     progress = [("progress", one) for one in fields["progress"]]
     model = [("config", one) for one in fields["config"]] + [("vocabulary", None), ("corpus", None)]
     for group, field in [*progress, *model, ("batches", None)]:
-        if kind == "infinite" or kind == "nan":
-            continue  # json.dumps writes them, and parse_json reads them; the types are those of numbers
         shutil.rmtree(tmp_path / "run", ignore_errors=True)
         shutil.copytree(trained / "run", tmp_path / "run")
 
