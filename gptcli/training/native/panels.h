@@ -286,7 +286,7 @@ struct Products {
     bool tiles;
 
     // B (inner x columns), read at b_row * k + b_column * j, made ready; `space` has room for panel_floats, 64-byte aligned.
-    Right right(const float *b, int64_t b_row, int64_t b_column, int64_t inner, int64_t columns, float *space) const {
+    __attribute__((noinline)) Right right(const float *b, int64_t b_row, int64_t b_column, int64_t inner, int64_t columns, float *space) const {
         if (is_small(inner, columns)) {
             if (b_column == 1) return {b, b_row, inner};
             int64_t row = round_up(columns, SIDE);
@@ -304,7 +304,7 @@ struct Products {
     }
 
     // C (rows x columns) = or += A B; A is read at a_row * i + a_inner * k, one of them 1, B from its row `from` (a multiple of 32) on.
-    void multiply(const float *a, int64_t a_row, int64_t a_inner, const Right &b, int64_t from, float *c, int64_t c_row,
+    __attribute__((noinline)) void multiply(const float *a, int64_t a_row, int64_t a_inner, const Right &b, int64_t from, float *c, int64_t c_row,
                   int64_t rows, int64_t columns, int64_t inner, bool accumulate) const {
         if (b.row)
             return product(a, a_row, a_inner, b.data + from * b.row, b.row, c, c_row, rows, columns, inner, accumulate);

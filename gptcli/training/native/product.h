@@ -54,7 +54,7 @@ static inline void row_of_tiles(const float *a, int64_t a_row, int64_t a_inner, 
         }
 }
 
-static void product(const float *a, int64_t a_row, int64_t a_inner, const float *b, int64_t b_row, float *c,
+__attribute__((noinline)) static void product(const float *a, int64_t a_row, int64_t a_inner, const float *b, int64_t b_row, float *c,
                     int64_t c_row, int64_t rows, int64_t columns, int64_t inner, bool accumulate) {
     int64_t i = 0;
     for (; i + TILE_ROWS <= rows; i += TILE_ROWS)
