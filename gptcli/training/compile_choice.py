@@ -16,7 +16,7 @@ def choose_compile(config, device, vocabulary_size, members=1):
 
     The choice depends on settings alone, not on what is cached or on steps already done: a resumed run then
     computes what the uninterrupted one would have, to the last bit. The kernels do not even depend on the number of
-    steps, so that a run that is made longer computes what one of that length would have: compiling them takes about 3
+    steps, so that a run that is made longer computes what one of that length would have: compiling them takes a few
     seconds, once a machine, and they save 3 milliseconds or more a step.
 
     Args:

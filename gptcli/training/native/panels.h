@@ -91,7 +91,8 @@ static void multiply_floats(const float *a, int64_t a_row, int64_t a_inner, cons
             int64_t width = columns - j;
             for (int64_t i = 0; i < rows;) {
                 int64_t left = rows - i;
-                const float *from = turns ? turned + i / TILE_ROWS * turned_floats(depth) + i % TILE_ROWS : a + i * a_row + k0;
+                const float *in_tile = turned + i / TILE_ROWS * turned_floats(depth) + i % TILE_ROWS;
+                const float *from = turns ? in_tile : a + i * a_row + k0;
                 int64_t row = turns ? 1 : a_row, step = turns ? TILE_ROWS : 1;
                 float *out = c + i * c_row + j;
                 if (left >= TILE_ROWS) {
@@ -285,8 +286,10 @@ struct Right {
 struct Products {
     bool tiles;
 
-    // B (inner x columns), read at b_row * k + b_column * j, made ready; `space` has room for panel_floats, 64-byte aligned.
-    __attribute__((noinline)) Right right(const float *b, int64_t b_row, int64_t b_column, int64_t inner, int64_t columns, float *space) const {
+    // B (inner x columns), read at b_row * k + b_column * j, made ready; `space` has room for panel_floats and is
+    // 64-byte aligned. Kept out of line, as multiply is, so that the kernels compile in seconds.
+    __attribute__((noinline)) Right right(const float *b, int64_t b_row, int64_t b_column, int64_t inner,
+                                          int64_t columns, float *space) const {
         if (is_small(inner, columns)) {
             if (b_column == 1) return {b, b_row, inner};
             int64_t row = round_up(columns, SIDE);
@@ -303,9 +306,11 @@ struct Products {
         return {space, 0, inner};
     }
 
-    // C (rows x columns) = or += A B; A is read at a_row * i + a_inner * k, one of them 1, B from its row `from` (a multiple of 32) on.
-    __attribute__((noinline)) void multiply(const float *a, int64_t a_row, int64_t a_inner, const Right &b, int64_t from, float *c, int64_t c_row,
-                  int64_t rows, int64_t columns, int64_t inner, bool accumulate) const {
+    // C (rows x columns) = or += A B; A is read at a_row * i + a_inner * k, one of them 1; B from its row `from`, a
+    // multiple of 32, on.
+    __attribute__((noinline)) void multiply(const float *a, int64_t a_row, int64_t a_inner, const Right &b, int64_t from,
+                                            float *c, int64_t c_row, int64_t rows, int64_t columns, int64_t inner,
+                                            bool accumulate) const {
         if (b.row)
             return product(a, a_row, a_inner, b.data + from * b.row, b.row, c, c_row, rows, columns, inner, accumulate);
 #if HAS_TILES
