@@ -31,7 +31,7 @@ AXES = {
     "norm_placement": {
         "study/norm_placement": ["pre", "post", "none"],
         "model.num_layers": ["2", "8"],
-        "optimizer.learning_rate": ["0.001", "0.003", "0.01"],
+        "optimizer.learning_rate": ["0.001", "0.01"],
     },
     "positions": {"model.position": ["none", "learned", "sinusoidal"], "model.block_size": ["8", "32"]},
 }
