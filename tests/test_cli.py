@@ -17,7 +17,7 @@ def run(command, folder, **environment):
     """Runs a command in a folder; returns (status, standard output, standard error)."""
     import os
 
-    ended = subprocess.run(command, capture_output=True, cwd=folder, timeout=120, env={**os.environ, **environment})
+    ended = subprocess.run(command, capture_output=True, cwd=folder, timeout=240, env={**os.environ, **environment})
     return ended.returncode, ended.stdout.decode(), ended.stderr.decode()
 
 

@@ -65,7 +65,7 @@ def test_words_are_printed_one_a_line(capsys):
 def _shell(shell, script, tmp_path):
     """Runs a script in a shell that finds gptcli and no file of the user's; returns its lines."""
     environment = {**os.environ, "PATH": f"{SCRIPTS}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    ended = subprocess.run([shell, *script], capture_output=True, text=True, timeout=60, env=environment, cwd=tmp_path)
+    ended = subprocess.run([shell, *script], capture_output=True, text=True, timeout=180, env=environment, cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout.splitlines()
 

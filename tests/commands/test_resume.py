@@ -114,7 +114,7 @@ def started(here, name, *settings, records):
     """Starts a run in a process of its own, and waits until it has written some records."""
     command = [sys.executable, "-m", "gptcli", "train", f"hydra.run.dir={name}", *settings]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    path, deadline = here / name / "metrics.jsonl", time.monotonic() + 60
+    path, deadline = here / name / "metrics.jsonl", time.monotonic() + 180
     while not (path.exists() and len(path.read_text().splitlines()) >= records):
         assert time.monotonic() < deadline and process.poll() is None, process.communicate()
         time.sleep(0.01)
@@ -138,7 +138,7 @@ def test_a_run_that_ctrl_c_stopped_ends_as_one_that_was_not(recipe, quick, here)
     ]  # fmt: skip
     with started(here, "stopped", *settings, "trainer.steps=1000000", records=3) as process:
         process.send_signal(signal.SIGINT)
-        out, error = process.communicate(timeout=60)
+        out, error = process.communicate(timeout=180)
     assert process.returncode == 130, error
     assert "saved" in out and "gptcli resume stopped" in out and "Traceback" not in error
     stopped = info(here, "stopped")
@@ -155,7 +155,7 @@ def test_a_scheduled_run_that_was_stopped_keeps_its_rates(quick, here):
     settings += ["trainer.eval_every=500", "trainer.checkpoint_every=500"]
     with started(here, "stopped", *settings, records=2) as process:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=180)
     assert process.returncode == 143 and info(here, "stopped")["step"] < 1000
     assert main(["resume", "stopped"]) == 0
     train("straight", *settings)

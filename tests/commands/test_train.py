@@ -260,7 +260,7 @@ def test_four_starts_at_the_same_moment_have_four_directories(quick, here):
     command = [sys.executable, "-m", "gptcli", "train", "stage=2_9", *quick]
     started = [subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(4)]
     for process in started:
-        _, error = process.communicate(timeout=120)
+        _, error = process.communicate(timeout=240)
         assert process.returncode == 0, error
     runs = list((here / "outputs").glob("*/*/run.json"))
     assert len(runs) == 4
@@ -271,6 +271,6 @@ def test_four_starts_at_the_same_moment_have_four_directories(quick, here):
 def test_a_reader_that_goes_away_does_not_stop_the_run(quick, here):
     """gptcli train | head -1"""
     command = f"{sys.executable} -m gptcli train hydra.run.dir=run stage=2_9 {' '.join(map(repr, quick))} | head -1"
-    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=240)
     assert len(ended.stdout.splitlines()) == 1 and "Traceback" not in ended.stderr and "Error" not in ended.stderr
     assert info(here)["status"] == "finished"

@@ -132,7 +132,7 @@ def test_a_real_terminal_shows_a_bar(quick, tmp_path):
             break
         shown += piece
     os.close(ours)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=180) == 0
     assert re.search(r"\r100%\|█+\| 100/100  train \d\.\d{4}  val \d\.\d{4}  .* tok/s  00:00 left", shown.decode())
     assert "\r" not in (tmp_path / "run" / "train.log").read_text()
 
