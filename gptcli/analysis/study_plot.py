@@ -13,7 +13,7 @@ def draw_study(data, metric, figure):
         if data["log"]:
             axes.set_xscale("log")
         words = [_text(text) for _, text in data["ticks"]]
-        crowded = sum(map(len, words)) > 60 / len(panels)
+        crowded = sum(len(word) + 2 for word in words) > 80 / len(panels)
         axes.set_xticks([place for place, _ in data["ticks"]], words, rotation=45 if crowded else 0)
         axes.minorticks_off()
         axes.set_xlabel(_text(data["x_name"]))
