@@ -103,7 +103,7 @@ def run(folder, environment, *arguments, **more):
 
 @pytest.mark.parametrize("stream", ["| head -1", "> /dev/full 2>&1", ">&- 2>&- <&-"])
 def test_training_goes_on_when_nobody_can_read_it(stream, copied, environment, settings):
-    words = " ".join(f"'{one}'" for one in [*PROGRAM, "train", *settings, "trainer.steps=300", "hydra.run.dir=out"])
+    words = " ".join(f"'{one}'" for one in [*PROGRAM, "train", *settings, "trainer.steps=60", "hydra.run.dir=out"])
     done = subprocess.run(
         ["bash", "-c", f"{words} {stream}; exit ${{PIPESTATUS[0]}}"],
         cwd=copied, env=environment, capture_output=True, text=True, timeout=120,
