@@ -27,7 +27,7 @@ def to_png(comparison):
 
     data = figure_data(comparison)
     if study := data["study"]:
-        size = (2.6 + 3.4 * len(study["panels"]), 3.6)
+        size = (3.2 + 2.8 * len(study["panels"]), 3.6)
         figure = Figure(figsize=size, dpi=110, layout="constrained")
         FigureCanvasAgg(figure)
         draw_study(study, data["metric"], figure)
