@@ -50,12 +50,12 @@ def test_auto_compiles_where_it_pays(settings, expected):
     assert choose(config_with(**settings))[0] is expected
 
 
-def test_bf16_is_compiled_where_the_processor_has_tiles(monkeypatch):
+def test_bf16_is_compiled_where_the_processor_has_its_products(monkeypatch):
     monkeypatch.setattr(engine, "why_no_bf16", lambda: None)
     assert choose(config_with(precision="bf16"))[0]
-    monkeypatch.setattr(engine, "why_no_bf16", lambda: "no tiles")
+    monkeypatch.setattr(engine, "why_no_bf16", lambda: "no bf16")
     compiled, reason = choose(config_with(precision="bf16"))
-    assert not compiled and "no tiles" in reason
+    assert not compiled and "no bf16" in reason
 
 
 def test_without_a_compiler_steps_are_not_compiled_and_one_line_says_so(monkeypatch):

@@ -77,7 +77,7 @@ def test_large_products_give_the_gradients_of_autograd(time):
 def test_bf16_rounds_only_the_factors_of_products(changes):
     block_size = changes.get("block_size", 8)
     engine, plain = native_engine(small_model(**changes)), small_model(**changes)
-    # Where the processor has no bf16 tiles, the kernels themselves fall back to fp32.
+    # Where the processor has no products in bf16, the kernels themselves fall back to fp32.
     compute = NativeGradient(library.load_library(), engine.models, engine.parameters, [0], 1, bf16=True)
     x, y = (part[0, 0] for part in batches(1, windows=7, time=block_size))
     losses = compute(x[None], y[None], [0])

@@ -75,10 +75,10 @@ struct Call {
         in_threads(sharing, [&](int64_t thread) { pack(index, packed, weights.data(), thread, sharing); });
         in_threads(threads, [&](int64_t thread) {
             float *buffers = workspace + layout.homes * layout.home + (first_thread + thread) * layout.buffers;
-            if (products.tiles) open_tiles();
+            products.open();
             for (int64_t part = thread; part < PARTS; part += threads)
                 run_part(index, part, weights.data(), sums + part * part_stride(), buffers);
-            if (products.tiles) close_tiles();
+            products.close();
         });
         if (!gradient) return;
         float *sum = gradient + index * shape.parameters;
@@ -129,7 +129,7 @@ struct Call {
 };
 
 // Whether products in bf16 are to be had here.
-extern "C" int has_bf16() { return may_use_tiles(); }
+extern "C" int has_bf16() { return HAS_BF16; }
 
 // Floats of workspace that a call of run needs.
 extern "C" int64_t workspace_floats(const Shape *shape, const Operation *operations, const int64_t *widths, int64_t members,
@@ -146,7 +146,7 @@ extern "C" int run(const Shape *shape, const Operation *operations, const int64_
     for (int64_t i = 0; i < members * windows * shape->time; i++)
         if ((uint64_t)x[i] >= vocabulary || (uint64_t)y[i] >= vocabulary) return 1;
     Call call{*shape, operations, widths, parameters, constants, rates, keys, x, y, windows, chunk, losses, gradient,
-              Products{bf16 && may_use_tiles()}, Workspace(*shape, operations, widths, chunk, members, threads), workspace};
+              Products{bf16 && HAS_BF16}, Workspace(*shape, operations, widths, chunk, members, threads), workspace};
     try {
         // As many members as divide evenly are trained one on each thread, the others by all threads together.
         int64_t alone = members / threads * threads;

@@ -63,7 +63,7 @@ def why_no_bf16():
             return None
     except NoLibrary as error:
         return str(error)
-    return "they compute in bf16 only on a processor with bf16 matrix tiles (AMX)"
+    return "they compute in bf16 only on a processor with AVX512_BF16"
 
 
 def library_path():

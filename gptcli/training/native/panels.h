@@ -1,5 +1,6 @@
 // Products of larger matrices. The right side is packed first, once for many left sides, into panels of a few columns
-// that stay in the first cache; in fp32, or rounded to bf16 for a processor with matrix tiles (AMX), where sums are fp32.
+// that stay in the first cache; in fp32, or rounded to bf16 for a processor that sums their products in fp32, by matrix
+// tiles (AMX) or by vectors (AVX512_BF16).
 #pragma once
 #include <algorithm>
 #include <cstring>
@@ -7,13 +8,18 @@
 
 #include "product.h"
 
-#if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
-#define HAS_TILES 1
+#if defined(__AVX512BF16__)
+#define HAS_BF16 1
 #include <immintrin.h>
+#else
+#define HAS_BF16 0
+#endif
+#if HAS_BF16 && defined(__AMX_BF16__) && defined(__linux__)
+#define HAS_AMX 1
 #include <sys/syscall.h>
 #include <unistd.h>
 #else
-#define HAS_TILES 0
+#define HAS_AMX 0
 #endif
 
 constexpr int64_t PANEL = 2 * LANES, DEPTH = 192;  // a panel of DEPTH rows and a tile's rows fit the first cache
@@ -110,27 +116,63 @@ static void multiply_floats(const float *a, int64_t a_row, int64_t a_inner, cons
     }
 }
 
-#if HAS_TILES
+#if HAS_AMX
 struct TileShape {
     uint8_t palette = 1, start = 0, unused[14] = {};
     uint16_t bytes[16] = {};
     uint8_t rows[16] = {};
 };
 
-// Whether the system lets this process use matrix tiles; asks for it the first time.
-static bool may_use_tiles() {
+// Whether the system lets this process use AMX; asks for it the first time.
+static bool may_use_amx() {
     static const bool may = syscall(SYS_arch_prctl, 0x1023, 18) == 0;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
     return may;
 }
 
-static void open_tiles() {
+static void open_amx() {
     TileShape shape;
     for (int i = 0; i < 8; i++) shape.bytes[i] = 64, shape.rows[i] = SIDE;
     _tile_loadconfig(&shape);
 }
 
-static void close_tiles() { _tile_release(); }
+static void close_amx() { _tile_release(); }
 
+// 32 x 32 sums of `steps` pairs of tiles; lower is the second row of left tiles.
+static inline void four_tiles_by_amx(const __m512i *upper, const __m512i *lower, const __m512i *panel, int64_t steps,
+                                     float *c, int64_t c_row, bool accumulate) {
+    if (accumulate) {
+        _tile_loadd(0, c, c_row * 4);
+        _tile_loadd(1, c + SIDE, c_row * 4);
+        _tile_loadd(2, c + SIDE * c_row, c_row * 4);
+        _tile_loadd(3, c + SIDE * c_row + SIDE, c_row * 4);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int64_t k = 0; k < steps; k++) {
+        _tile_loadd(4, upper + k * SIDE, 64);
+        _tile_loadd(6, panel + 2 * k * SIDE, 64);
+        _tile_loadd(7, panel + (2 * k + 1) * SIDE, 64);
+        _tile_loadd(5, lower + k * SIDE, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
+        _tile_dpbf16ps(2, 5, 6);
+        _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, c_row * 4);
+    _tile_stored(1, c + SIDE, c_row * 4);
+    _tile_stored(2, c + SIDE * c_row, c_row * 4);
+    _tile_stored(3, c + SIDE * c_row + SIDE, c_row * 4);
+}
+#else
+static bool may_use_amx() { return false; }
+static void open_amx() {}
+static void close_amx() {}
+#endif
+
+#if HAS_BF16
 static inline __m512 load_floats(const float *from, int64_t count) {
     return _mm512_maskz_loadu_ps(count >= 16 ? 0xffff : count <= 0 ? 0 : (1 << count) - 1, from);
 }
@@ -213,38 +255,37 @@ static void pack_left(const float *a, int64_t a_row, int64_t a_inner, int64_t ro
         }
 }
 
+typedef int32_t Word __attribute__((may_alias));
+
+// 8 x 32 sums by vectors: of half a tile's rows with two tiles of pairs, `steps` times.
+static inline void half_tile(const __m512i *left, const __m512i *panel, int64_t steps, float *c, int64_t c_row,
+                             bool accumulate) {
+    __m512 sum[8][2];
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 2; j++) sum[i][j] = accumulate ? _mm512_loadu_ps(c + i * c_row + j * SIDE) : _mm512_setzero_ps();
+    for (int64_t k = 0; k < steps; k++, left += SIDE, panel += 2 * SIDE)
+        for (int64_t p = 0; p < SIDE; p++)
+            for (int i = 0; i < 8; i++) {
+                __m512i pair = _mm512_set1_epi32(((const Word *)(left + i))[p]);
+                for (int j = 0; j < 2; j++)
+                    sum[i][j] = _mm512_dpbf16_ps(sum[i][j], (__m512bh)pair, (__m512bh)panel[j * SIDE + p]);
+            }
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 2; j++) _mm512_storeu_ps(c + i * c_row + j * SIDE, sum[i][j]);
+}
+
 // 32 x 32 sums of `steps` pairs of tiles; lower is the second row of left tiles.
 static inline void four_tiles(const __m512i *upper, const __m512i *lower, const __m512i *panel, int64_t steps, float *c,
-                              int64_t c_row, bool accumulate) {
-    if (accumulate) {
-        _tile_loadd(0, c, c_row * 4);
-        _tile_loadd(1, c + SIDE, c_row * 4);
-        _tile_loadd(2, c + SIDE * c_row, c_row * 4);
-        _tile_loadd(3, c + SIDE * c_row + SIDE, c_row * 4);
-    } else {
-        _tile_zero(0);
-        _tile_zero(1);
-        _tile_zero(2);
-        _tile_zero(3);
-    }
-    for (int64_t k = 0; k < steps; k++) {
-        _tile_loadd(4, upper + k * SIDE, 64);
-        _tile_loadd(6, panel + 2 * k * SIDE, 64);
-        _tile_loadd(7, panel + (2 * k + 1) * SIDE, 64);
-        _tile_loadd(5, lower + k * SIDE, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_dpbf16ps(1, 4, 7);
-        _tile_dpbf16ps(2, 5, 6);
-        _tile_dpbf16ps(3, 5, 7);
-    }
-    _tile_stored(0, c, c_row * 4);
-    _tile_stored(1, c + SIDE, c_row * 4);
-    _tile_stored(2, c + SIDE * c_row, c_row * 4);
-    _tile_stored(3, c + SIDE * c_row + SIDE, c_row * 4);
+                              int64_t c_row, bool accumulate, bool amx) {
+#if HAS_AMX
+    if (amx) return four_tiles_by_amx(upper, lower, panel, steps, c, c_row, accumulate);
+#endif
+    for (int64_t i = 0; i < SIDE; i += 8) half_tile(upper + i, panel, steps, c + i * c_row, c_row, accumulate);
+    for (int64_t i = 0; i < SIDE; i += 8) half_tile(lower + i, panel, steps, c + (SIDE + i) * c_row, c_row, accumulate);
 }
 
 static void multiply_tiles(const float *a, int64_t a_row, int64_t a_inner, const __m512i *panels, int64_t packed_inner,
-                           float *c, int64_t c_row, int64_t rows, int64_t columns, int64_t inner, bool accumulate) {
+                           float *c, int64_t c_row, int64_t rows, int64_t columns, int64_t inner, bool accumulate, bool amx) {
     __m512i *left = (__m512i *)scratch<0>(round_up(rows, SIDE) * TILE_DEPTH / 2);
     int64_t panel_size = round_up(packed_inner, PAIR_DEPTH) / PAIR_DEPTH * 2 * SIDE;
     for (int64_t k0 = 0; k0 < inner; k0 += TILE_DEPTH) {
@@ -258,11 +299,11 @@ static void multiply_tiles(const float *a, int64_t a_row, int64_t a_inner, const
                 int64_t high = std::min(2 * SIDE, rows - i), wide = std::min(2 * SIDE, columns - j);
                 float *out = c + i * c_row + j;
                 if (high == 2 * SIDE && wide == 2 * SIDE) {
-                    four_tiles(upper, lower, panel, steps, out, c_row, adds);
+                    four_tiles(upper, lower, panel, steps, out, c_row, adds, amx);
                     continue;
                 }
                 float edge[4 * SIDE * SIDE];
-                four_tiles(upper, lower, panel, steps, edge, 2 * SIDE, false);
+                four_tiles(upper, lower, panel, steps, edge, 2 * SIDE, false, amx);
                 for (int64_t r = 0; r < high; r++)
                     for (int64_t s = 0; s < wide; s++)
                         out[r * c_row + s] = edge[r * 2 * SIDE + s] + (adds ? out[r * c_row + s] : 0.0f);
@@ -270,10 +311,6 @@ static void multiply_tiles(const float *a, int64_t a_row, int64_t a_inner, const
         }
     }
 }
-#else
-static bool may_use_tiles() { return false; }
-static void open_tiles() {}
-static void close_tiles() {}
 #endif
 
 // The right side of products: as it lies, or in panels (row 0).
@@ -282,9 +319,17 @@ struct Right {
     int64_t row, inner;
 };
 
-// Products in one of the two precisions; tiles only between open_tiles and close_tiles on the same thread.
+// Products in one of the two precisions; in bf16 only between open and close on the same thread.
 struct Products {
-    bool tiles;
+    bool bf16;
+
+    void open() const {
+        if (bf16 && may_use_amx()) open_amx();
+    }
+
+    void close() const {
+        if (bf16 && may_use_amx()) close_amx();
+    }
 
     // B (inner x columns), read at b_row * k + b_column * j, made ready; `space` has room for panel_floats and is
     // 64-byte aligned. Kept out of line, as multiply is, so that the kernels compile in seconds.
@@ -297,8 +342,8 @@ struct Products {
                 for (int64_t k = 0; k < inner; k++) space[k * row + j] = b[k * b_row + j * b_column];
             return {space, row, inner};
         }
-#if HAS_TILES
-        if (tiles)
+#if HAS_BF16
+        if (bf16)
             pack_tiles(b, b_row, b_column, inner, columns, (__m512i *)space);
         else
 #endif
@@ -313,10 +358,11 @@ struct Products {
                                             bool accumulate) const {
         if (b.row)
             return product(a, a_row, a_inner, b.data + from * b.row, b.row, c, c_row, rows, columns, inner, accumulate);
-#if HAS_TILES
-        if (tiles) {
+#if HAS_BF16
+        if (bf16) {
             const __m512i *panels = (const __m512i *)b.data + from / PAIR_DEPTH * 2 * SIDE;
-            return multiply_tiles(a, a_row, a_inner, panels, b.inner, c, c_row, rows, columns, inner, accumulate);
+            return multiply_tiles(a, a_row, a_inner, panels, b.inner, c, c_row, rows, columns, inner, accumulate,
+                                  may_use_amx());
         }
 #endif
         multiply_floats(a, a_row, a_inner, b.data + from * PANEL, b.inner, c, c_row, rows, columns, inner, accumulate);
