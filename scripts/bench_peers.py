@@ -221,12 +221,15 @@ class Bench:
             "--n_layer=4", "--n_head=4", "--n_embd=128", "--max_iters=120", "--dropout=0.0",
             "--always_save_checkpoint=False",
         ]
-        process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        output, errors = process.communicate()
-        times = [float(found) for found in re.findall(r"time ([\d.]+)ms", output)]
-        if process.returncode or len(times) < 50:
-            raise SystemExit(f"nanoGPT failed: {errors[-2000:]}")
-        return statistics.median(times[20:]), float("nan")
+        with tempfile.TemporaryFile("w+") as output:
+            process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
+            _, status, usage = os.wait4(process.pid, 0)
+            output.seek(0)
+            text = output.read()
+        times = [float(found) for found in re.findall(r"time ([\d.]+)ms", text)]
+        if os.waitstatus_to_exitcode(status) or len(times) < 50:
+            raise SystemExit(f"nanoGPT failed: {text[-2000:]}")
+        return statistics.median(times[20:]), usage.ru_maxrss / 1024
 
 
 def _write_nanogpt_data(folder, corpus):

@@ -5,7 +5,7 @@ import json
 from gptcli.errors import UserError
 
 SUMMARY = """Measure training speed without writing a run: milliseconds a step, tokens a second, peak memory, and the
-share of this machine's own matrix product rate, measured on the spot at the same precision and number of threads.
+share of the rate of torch's matrix product on this machine, measured on the spot at the same precision and threads.
 
 FLOPs are those of gptcli params. The median over chunks of steps is given, with the fastest and slowest chunk."""
 EXAMPLES = """examples:
@@ -53,8 +53,8 @@ def _as_text(facts):
         ("step", f"{step['median']:.3f} ms   ({step['minimum']:.3f} to {step['maximum']:.3f}){members}"),
         ("training", f"{facts['tokens_per_second']:,.0f} tokens/s"),
         ("evaluation", f"{facts['evaluation_tokens_per_second']:,.0f} tokens/s"),
-        ("arithmetic", f"{facts['gflops_per_second']:.1f} GFLOP/s, {facts['share_of_matmul_rate']:.1%} of this machine's"
-         f" {facts['matmul_gflops_per_second']:.0f} ({facts['precision']} matrix product)"),
+        ("arithmetic", f"{facts['gflops_per_second']:.1f} GFLOP/s, {facts['share_of_matmul_rate']:.1%} of torch's"
+         f" {facts['matmul_gflops_per_second']:.0f} in a {facts['precision']} matrix product here"),
         ("peak memory", f"{facts['peak_memory_bytes'] / 2**20:,.0f} MiB"),
     ]
     head = f"stage {facts['stage']}   {facts['parameters']:,} parameters   {facts['where']}"
