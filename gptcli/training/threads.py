@@ -8,9 +8,13 @@ from gptcli.model.parameters import parameter_count
 # Starting and joining a thread costs about 20 microseconds; one pays from about ten times that in arithmetic,
 # at the 50 to 100 GFLOP/s of one core.
 _OPERATIONS_PER_THREAD = 2e7
-# torch joins its threads after every operation, some 40 of them a block and step, and does it by spinning: on a machine
-# that does anything else, a small model then takes many times as long.
-_OPERATIONS_PER_TORCH_THREAD = 1e9
+# torch joins its threads after every operation, some 40 of them a block and step, and does it by spinning. On two idle
+# cores a second thread may help or hurt at 6e7 operations a step, saves 30 % at 9e7 and 40 % from 2e8 on; beside another
+# busy process it doubles the time, so the doubtful go without. The choice is not measured when a run starts: torch's sums
+# depend on the number of threads in their last bits, and the same command is to give the same run.
+_OPERATIONS_PER_MORE_TORCH_THREAD = 8e7
+# A pass forward over one text, as it is generated or evaluated, has small operations only.
+_OPERATIONS_PER_TORCH_THREAD_FORWARD = 1e9
 # What a process needs before it holds a model: the interpreter, torch and a corpus.
 _BYTES_PER_PROCESS = 500e6
 _BYTES_PER_PARAMETER = 24  # weights, gradients, two moments, and copies while a checkpoint is written
@@ -32,8 +36,11 @@ def choose_threads(setting, parameters, tokens_per_step, workers=1, kernels=True
     if setting != "auto":
         return int(setting), "set by trainer.threads"
     share = max(1, available_cores() // max(1, workers))
-    least = _OPERATIONS_PER_THREAD if kernels else _OPERATIONS_PER_TORCH_THREAD
-    worth = max(1, int(6 * parameters * tokens_per_step / least))
+    operations = 6 * parameters * tokens_per_step
+    if kernels:
+        worth = max(1, int(operations / _OPERATIONS_PER_THREAD))
+    else:
+        worth = 1 + int(operations / _OPERATIONS_PER_MORE_TORCH_THREAD)
     if worth < share:
         return worth, f"a step of {tokens_per_step} tokens is too short for more"
     return share, "all cores" if workers == 1 else f"the cores are shared by {workers} jobs"
@@ -41,7 +48,7 @@ def choose_threads(setting, parameters, tokens_per_step, workers=1, kernels=True
 
 def threads_without_gradients(parameters, tokens):
     """Returns the threads for torch on forward passes over this many tokens at once."""
-    return max(1, min(available_cores(), int(2 * parameters * tokens / _OPERATIONS_PER_TORCH_THREAD)))
+    return max(1, min(available_cores(), int(2 * parameters * tokens / _OPERATIONS_PER_TORCH_THREAD_FORWARD)))
 
 
 def jobs_at_once(configs):

@@ -91,6 +91,21 @@ def test_threads_follow_the_work_and_the_share(monkeypatch, parameters, tokens, 
 
 
 @pytest.mark.parametrize(
+    ("parameters", "tokens", "cores", "expected"),
+    [
+        (42_369, 256, 2, 1),  # 3.0 ms a step on one thread, 2.3 to 3.5 on two
+        (57_473, 256, 2, 2),  # 2.0 and 1.4
+        (816_705, 256, 2, 2),  # 18.6 and 12.0
+        (156_609, 256, 16, 4),
+        (10_788_929, 16_384, 8, 8),
+    ],
+)
+def test_threads_of_torch_need_more_work(monkeypatch, parameters, tokens, cores, expected):
+    monkeypatch.setattr(threads, "available_cores", lambda: cores)
+    assert threads.choose_threads("auto", parameters, tokens, kernels=False)[0] == expected
+
+
+@pytest.mark.parametrize(
     ("parameters", "tokens", "expected"),
     [(42_369, 2048, 1), (10_788_929, 1, 1), (10_788_929, 256, 5), (10_788_929, 2048, 8)],
 )
