@@ -40,6 +40,8 @@ MODELS = [
 ]
 # Weights, keys and values too large to be used as they lie, several blocks of queries, and sizes that fill no tile.
 LARGE = {"embedding_dim": 148, "num_heads": 2, "num_layers": 1, "block_size": 150}
+# Heads narrower than a panel, with so many keys that only their width keeps them from being packed.
+NARROW = {"embedding_dim": 16, "num_heads": 2, "num_layers": 1, "block_size": 700}
 
 
 def native_engine(*models, seeds=None):
@@ -63,9 +65,11 @@ def test_losses_and_gradients_are_those_of_autograd(changes, time):
     torch.testing.assert_close(by_token.double(), -picked, atol=3e-6, rtol=0)
 
 
-@pytest.mark.parametrize("time", [150, 64, 33, 1])
-def test_large_products_give_the_gradients_of_autograd(time):
-    engine, plain = native_engine(small_model(**LARGE)), small_model(**LARGE)
+@pytest.mark.parametrize(
+    ("changes", "time"), [(LARGE, 150), (LARGE, 64), (LARGE, 33), (LARGE, 1), (NARROW, 700)], ids=str
+)
+def test_large_products_give_the_gradients_of_autograd(changes, time):
+    engine, plain = native_engine(small_model(**changes)), small_model(**changes)
     x, y = (part[0, 0] for part in batches(1, windows=7, time=time))
     losses = engine.gradient(x[None], y[None], [0])
     loss, gradient = flat_gradient(plain, x, y)

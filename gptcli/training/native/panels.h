@@ -335,7 +335,8 @@ struct Products {
     // 64-byte aligned. Kept out of line, as multiply is, so that the kernels compile in seconds.
     __attribute__((noinline)) Right right(const float *b, int64_t b_row, int64_t b_column, int64_t inner,
                                           int64_t columns, float *space) const {
-        if (is_small(inner, columns)) {
+        bool narrow = !bf16 && columns <= LANES && columns % 4 == 0;  // most of a panel would be empty
+        if (is_small(inner, columns) || (narrow && b_column == 1)) {
             if (b_column == 1) return {b, b_row, inner};
             int64_t row = round_up(columns, SIDE);
             for (int64_t j = 0; j < columns; j++)

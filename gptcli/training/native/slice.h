@@ -225,7 +225,7 @@ struct Slice {
         int64_t out_stride = widths[o.output], saved = widths[o.saved];
         bool drops = o.drops && rate > 0.0f;
         float keeps = drops ? 1.0f / (1.0f - rate) : 1.0f, scale = 1.0f / std::sqrt((float)size);
-        float *scores = scratch<2>(2 * time * time), *kept = scores + time * time;
+        float *scores = scratch<2>(2 * BLOCK * time), *kept = scores + BLOCK * time;
         int64_t floats = panel_floats(time, size);
         for (int64_t w = 0; w < rows; w += time)
             for (int64_t h = 0; h < o.heads; h++) {
@@ -237,21 +237,16 @@ struct Slice {
                 Right keys = products.right(key, stride, 1, time, size, scratch<4>(floats));
                 Right queries = products.right(query, stride, 1, time, size, scratch<5>(floats));
                 Right outs = products.right(out, out_stride, 1, time, size, scratch<6>(floats));
-                for (int64_t t = 0; t < time; t += BLOCK) {
-                    int64_t end = std::min(time, t + BLOCK);
-                    float *block = scores + t * time;
-                    products.multiply(out + t * out_stride, out_stride, 1, values_across, 0, block, time, end - t, end, size,
+                // From the last block of queries, which writes the gradient of every key and value, to the first.
+                for (int64_t t = (time - 1) / BLOCK * BLOCK; t >= 0; t -= BLOCK) {
+                    int64_t end = std::min(time, t + BLOCK), count = end - t;
+                    bool adds = end < time;
+                    products.multiply(out + t * out_stride, out_stride, 1, values_across, 0, scores, time, count, end, size,
                                       false);
-                    softmax_backward(weights + t * saved, saved, block, kept + t * time, time, end - t, end, keeps, scale);
-                    products.multiply(block, time, 1, keys, 0, query_gradient + t * stride, stride, end - t, size, end,
-                                      false);
-                }
-                for (int64_t u = 0; u < time; u += BLOCK) {
-                    int64_t count = std::min(BLOCK, time - u), after = u * time + u;
-                    products.multiply(kept + after, 1, time, outs, u, query_gradient + 2 * width + u * stride, stride, count,
-                                      size, time - u, false);
-                    products.multiply(scores + after, 1, time, queries, u, query_gradient + width + u * stride, stride, count,
-                                      size, time - u, false);
+                    softmax_backward(weights + t * saved, saved, scores, kept, time, count, end, keeps, scale);
+                    products.multiply(scores, time, 1, keys, 0, query_gradient + t * stride, stride, count, size, end, false);
+                    products.multiply(scores, 1, time, queries, t, query_gradient + width, stride, end, size, count, adds);
+                    products.multiply(kept, 1, time, outs, t, query_gradient + 2 * width, stride, end, size, count, adds);
                 }
             }
     }
