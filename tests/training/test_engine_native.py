@@ -65,6 +65,15 @@ def test_losses_and_gradients_are_those_of_autograd(changes, time):
     torch.testing.assert_close(by_token.double(), -picked, atol=3e-6, rtol=0)
 
 
+@pytest.mark.parametrize("windows", [1, 3, 40])
+def test_nothing_of_an_earlier_batch_stays(windows):
+    engine, plain = native_engine(small_model()), small_model()
+    engine.gradient(*batches(1, windows=21)[:, 0], [0])
+    x, y = (part[0, 0] for part in batches(1, windows=windows))
+    engine.gradient(x[None], y[None], [0])
+    torch.testing.assert_close(engine.parameters.gradients[0], flat_gradient(plain, x, y)[1], atol=2e-7, rtol=2e-5)
+
+
 @pytest.mark.parametrize(
     ("changes", "time"), [(LARGE, 150), (LARGE, 64), (LARGE, 33), (LARGE, 1), (NARROW, 700)], ids=str
 )

@@ -5,6 +5,7 @@
 // and adds up a gradient of its own, and the parts' sums are joined in order: any number of threads gives the same bits.
 // gptcli/training/native/tape.py builds the tapes.
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <system_error>
@@ -73,10 +74,11 @@ struct Call {
         int64_t sharing = shape.parameters < WORTH_SHARING ? 1 : threads;
         std::vector<Right> weights(2 * shape.operations);
         in_threads(sharing, [&](int64_t thread) { pack(index, packed, weights.data(), thread, sharing); });
+        std::atomic<int64_t> next{0};  // a thread that is held up leaves more of the parts to the others
         in_threads(threads, [&](int64_t thread) {
             float *buffers = workspace + layout.homes * layout.home + (first_thread + thread) * layout.buffers;
             products.open();
-            for (int64_t part = thread; part < PARTS; part += threads)
+            for (int64_t part = next++; part < PARTS; part = next++)
                 run_part(index, part, weights.data(), sums + part * part_stride(), buffers);
             products.close();
         });
@@ -114,16 +116,17 @@ struct Call {
     void run_part(int64_t index, int64_t part, const Right *weights, float *sum, float *buffers) const {
         Slice slice{shape, operations, widths, parameters + index * shape.parameters, constants, weights,
                     gradient ? sum : nullptr, gradient ? rates[index] : 0.0f, keys[index], products, {}, {}};
-        if (gradient) std::memset(sum, 0, shape.parameters * sizeof(float));
         slice.place_buffers(buffers, chunk * shape.time);
-        int64_t end = windows * (part + 1) / PARTS;
-        for (int64_t w = windows * part / PARTS; w < end; w += chunk) {
+        int64_t start = windows * part / PARTS, end = windows * (part + 1) / PARTS;
+        if (gradient) slice.clear_gradient(start == end);
+        for (int64_t w = start; w < end; w += chunk) {
             int64_t at = (index * windows + w) * shape.time;
             slice.first_row = w * shape.time;
             slice.rows = (end - w < chunk ? end - w : chunk) * shape.time;
             slice.forward(x + at);
             slice.loss(operations[shape.operations - 1], y + at, 1.0f / (windows * shape.time), losses + at);
             if (gradient) slice.backward(x + at);
+            slice.adds = true;
         }
     }
 };

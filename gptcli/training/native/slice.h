@@ -38,6 +38,7 @@ struct Slice {
     Products products;
     std::vector<float *> values, gradients;
     int64_t rows = 0, first_row = 0;
+    bool adds = false;  // whether the gradient holds the sum of earlier chunks
 
     // Lays the buffers out in the workspace from `next` on.
     void place_buffers(float *next, int64_t most_rows) {
@@ -46,6 +47,21 @@ struct Slice {
                 (pass ? gradients : values).push_back(next);
                 next += widths[i] * most_rows;  // widths are multiples of 16
             }
+    }
+
+    // Zeros the gradient; where chunks will follow, not the weights of linear layers, which the first of them writes.
+    void clear_gradient(bool whole) {
+        std::vector<std::pair<int64_t, int64_t>> written;
+        for (int64_t i = 0; i < shape.operations; i++)
+            if (operations[i].kind == LINEAR && !whole)
+                written.emplace_back(operations[i].weight, operations[i].width_in * operations[i].width_out);
+        std::sort(written.begin(), written.end());
+        written.emplace_back(shape.parameters, 0);
+        int64_t from = 0;
+        for (auto [weight, count] : written) {
+            std::memset(gradient + from, 0, (weight - from) * sizeof(float));
+            from = weight + count;
+        }
     }
 
     void forward(const int64_t *x) {
@@ -114,7 +130,7 @@ struct Slice {
         const float *out = gradients[o.output];
         Right in = products.right(values[o.input], widths[o.input], 1, rows, o.width_in,
                                   scratch<1>(panel_floats(rows, o.width_in)));
-        products.multiply(out, 1, stride, in, 0, gradient + o.weight, o.width_in, o.width_out, o.width_in, rows, true);
+        products.multiply(out, 1, stride, in, 0, gradient + o.weight, o.width_in, o.width_out, o.width_in, rows, adds);
         if (o.bias >= 0)
             for (int64_t r = 0; r < rows; r++)
                 for (int64_t j = 0; j < o.width_out; j++) gradient[o.bias + j] += out[r * stride + j];

@@ -140,7 +140,7 @@ class Tape:
     def _feed_forward(self, name, x):
         inside = 4 * self.width
         hidden = self._linear(f"{name}.expand", x, self.width, inside)
-        active = self._buffer(inside)
+        active = hidden  # in place: the backward pass needs to know only what is positive
         self._add_operation("relu", input=hidden, output=active, width_out=inside)
         if self._inner_dropout():
             active = self._dropout(active, inside)
