@@ -153,9 +153,10 @@ extern "C" int run(const Shape *shape, const Operation *operations, const int64_
     try {
         // As many members as divide evenly are trained one on each thread, the others by all threads together.
         int64_t alone = members / threads * threads;
+        std::atomic<int64_t> next{0};
         if (alone)
             in_threads(threads, [&](int64_t thread) {
-                for (int64_t member = thread; member < alone; member += threads) call.member(member, 1, thread);
+                for (int64_t member = next++; member < alone; member = next++) call.member(member, 1, thread);
             });
         for (int64_t member = alone; member < members; member++) call.member(member, threads < PARTS ? threads : PARTS, 0);
     } catch (const std::exception &) {

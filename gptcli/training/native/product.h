@@ -1,4 +1,4 @@
-// Products of small row-major matrices in registers, and exp as vector code.
+// Products of small row-major matrices in registers; exp and the largest of a row as vector code.
 #pragma once
 #include <cstdint>
 
@@ -85,3 +85,17 @@ static inline float exponential(float x) {
     return p * scale.f;
 }
 
+// The largest of `count` values; not-a-numbers among them may be passed over.
+static inline float largest(const float *values, int64_t count) {
+    float most = values[0];
+    int64_t i = 0;
+    if (count >= LANES) {
+        float lanes[LANES];
+        for (int k = 0; k < LANES; k++) lanes[k] = values[k];
+        for (i = LANES; i + LANES <= count; i += LANES)
+            for (int k = 0; k < LANES; k++) lanes[k] = values[i + k] > lanes[k] ? values[i + k] : lanes[k];
+        for (int k = 0; k < LANES; k++) most = lanes[k] > most ? lanes[k] : most;
+    }
+    for (; i < count; i++) most = values[i] > most ? values[i] : most;
+    return most;
+}

@@ -119,10 +119,10 @@ struct Slice {
     void linear(const Operation &o) {
         int64_t stride = widths[o.output];
         float *out = values[o.output];
-        for (int64_t r = 0; r < rows; r++)
-            for (int64_t j = 0; j < o.width_out; j++) out[r * stride + j] = o.bias < 0 ? 0.0f : parameters[o.bias + j];
+        for (int64_t r = 0; r < rows && o.bias >= 0; r++)
+            std::memcpy(out + r * stride, parameters + o.bias, o.width_out * sizeof(float));
         products.multiply(values[o.input], widths[o.input], 1, weights[o.packed], 0, out, stride, rows, stride, o.width_in,
-                          true);
+                          o.bias >= 0);
     }
 
     void linear_backward(const Operation &o) {
@@ -227,9 +227,9 @@ struct Slice {
     static void softmax_of_past(float *scores, int64_t stride, int64_t t, int64_t end, float scale) {
         float *row = scores;
         for (int64_t now = t; now < end; now++, row += stride) {
-            float most = row[0], sum = 0.0f;
-            for (int64_t u = 1; u <= now; u++) most = row[u] > most ? row[u] : most;
-            for (int64_t u = 0; u < end; u++) row[u] = u <= now ? exponential((row[u] - most) * scale) : 0.0f;
+            float most = largest(row, now + 1), sum = 0.0f;
+            for (int64_t u = 0; u < end; u++) row[u] = exponential((row[u] - most) * scale);
+            for (int64_t u = now + 1; u < end; u++) row[u] = 0.0f;
             for (int64_t u = 0; u < end; u++) sum += row[u];
             float inverse = 1.0f / sum;
             for (int64_t u = 0; u < end; u++) row[u] *= inverse;
@@ -330,8 +330,7 @@ struct Slice {
         int64_t stride = widths[o.input];
         for (int64_t r = 0; r < rows; r++) {
             const float *logits = values[o.input] + r * stride;
-            float most = logits[0], sum = 0.0f;
-            for (int64_t j = 1; j < shape.vocabulary; j++) most = logits[j] > most ? logits[j] : most;
+            float most = largest(logits, shape.vocabulary), sum = 0.0f;
             float *out = gradient ? gradients[o.input] + r * stride : values[o.saved] + r * stride;
             for (int64_t j = 0; j < shape.vocabulary; j++) out[j] = exponential(logits[j] - most);
             for (int64_t j = 0; j < shape.vocabulary; j++) sum += out[j];
