@@ -25,6 +25,8 @@
 constexpr int64_t PANEL = 2 * LANES, DEPTH = 192;  // a panel of DEPTH rows and a tile's rows fit the first cache
 constexpr int64_t SIDE = 16, PAIR_DEPTH = 32;      // of a matrix tile: 16 rows of 32 bf16, summed into 16 x 16 floats
 constexpr int64_t TILE_DEPTH = 512;
+constexpr int64_t BLOCK_ROWS = 264;                // of the left side; with DEPTH columns a fraction of the second cache
+constexpr int64_t FAR = 1 << 17;                   // floats that no second cache holds beside all else
 
 static inline int64_t round_up(int64_t value, int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
@@ -44,17 +46,17 @@ template <int NUMBER> static float *scratch(int64_t floats) {
 static inline bool is_small(int64_t inner, int64_t columns) { return inner * columns <= 4096; }
 
 static void pack_floats(const float *b, int64_t b_row, int64_t b_column, int64_t inner, int64_t columns, float *panels) {
-    for (int64_t j = 0; j < columns; j += PANEL, panels += inner * PANEL) {
-        int64_t width = std::min(PANEL, columns - j);
-        if (width < PANEL) std::memset(panels, 0, inner * PANEL * sizeof(float));
-        if (b_column == 1)
-            for (int64_t k = 0; k < inner; k++) std::memcpy(panels + k * PANEL, b + k * b_row + j, width * sizeof(float));
-        else
-            for (int64_t k0 = 0; k0 < inner; k0 += SIDE)
+    if (columns % PANEL) std::memset(panels + columns / PANEL * inner * PANEL, 0, inner * PANEL * sizeof(float));
+    for (int64_t k0 = 0; k0 < inner; k0 += SIDE)
+        for (int64_t j = 0; j < columns; j += PANEL) {
+            int64_t width = std::min(PANEL, columns - j), end = std::min(inner, k0 + SIDE);
+            float *panel = panels + j * inner;
+            if (b_column == 1)
+                for (int64_t k = k0; k < end; k++) std::memcpy(panel + k * PANEL, b + k * b_row + j, width * sizeof(float));
+            else
                 for (int64_t c = 0; c < width; c++)
-                    for (int64_t k = k0; k < std::min(inner, k0 + SIDE); k++)
-                        panels[k * PANEL + c] = b[k * b_row + (j + c) * b_column];
-    }
+                    for (int64_t k = k0; k < end; k++) panel[k * PANEL + c] = b[k * b_row + (j + c) * b_column];
+        }
 }
 
 template <int ROWS>
@@ -70,50 +72,74 @@ static inline void panel_tile(const float *a, int64_t a_row, int64_t a_inner, co
         }
 }
 
-// Floats of one turned tile; not a multiple of a large power of two, so that tiles do not displace each other.
-static inline int64_t turned_floats(int64_t inner) { return inner * TILE_ROWS + SIDE; }
+// A block of the left side: where it lies, and the distances between its rows, its columns and its tiles of TILE_ROWS.
+struct LeftBlock {
+    const float *data;
+    int64_t row, inner, tile;
+};
 
-// A whose columns lie side by side is copied first, tile by tile: the rows of one tile side by side.
-static void turn_left(const float *a, int64_t a_inner, int64_t rows, int64_t inner, float *turned) {
+// A whose columns lie side by side is copied first, tile by tile: the rows of one tile side by side. Tiles are a little
+// apart, so that they do not displace each other in a cache.
+static LeftBlock turn_left(const float *a, int64_t a_inner, int64_t rows, int64_t inner) {
+    int64_t tile = inner * TILE_ROWS + SIDE;
+    float *turned = scratch<0>((BLOCK_ROWS / TILE_ROWS + 1) * tile);
     for (int64_t k = 0; k < inner; k++, a += a_inner) {
         float *to = turned + k * TILE_ROWS;
         int64_t i = 0;
-        for (; i + TILE_ROWS <= rows; i += TILE_ROWS, to += turned_floats(inner))
-            std::memcpy(to, a + i, TILE_ROWS * sizeof(float));
+        for (; i + TILE_ROWS <= rows; i += TILE_ROWS, to += tile) std::memcpy(to, a + i, TILE_ROWS * sizeof(float));
         for (; i < rows; i++) *to++ = a[i];
+    }
+    return {turned, 1, TILE_ROWS, tile};
+}
+
+// What is needed next lies a page or more from what is needed now, where the processor does not look by itself: the sums
+// of the next tile, and the share of the next panel that is this tile's to fetch.
+static inline void fetch_ahead(const float *sums, int64_t row, int64_t rows, const float *panel, int64_t floats) {
+    for (int64_t r = 0; r < rows; r++) {
+        __builtin_prefetch(sums + r * row, 1);
+        __builtin_prefetch(sums + r * row + LANES, 1);
+    }
+    for (int64_t i = 0; i < floats; i += 16) __builtin_prefetch(panel + i, 0, 2);
+}
+
+// C (rows x columns) = or += a block times `depth` rows of the panels, which are panel_row apart.
+static void multiply_block(const LeftBlock &a, const float *panel, int64_t panel_row, float *c, int64_t c_row,
+                           int64_t rows, int64_t columns, int64_t depth, bool accumulate, bool far) {
+    for (int64_t j = 0; j < columns; j += PANEL, panel += panel_row) {
+        int64_t width = columns - j, share = width > PANEL ? depth * PANEL * TILE_ROWS / rows : 0;
+        for (int64_t i = 0; i < rows;) {
+            const float *from = a.data + i / TILE_ROWS * a.tile + i % TILE_ROWS * a.row;
+            float *out = c + i * c_row + j;
+            int64_t left = rows - i;
+            if (left >= TILE_ROWS) {
+                if (far)
+                    fetch_ahead(out + TILE_ROWS * c_row, c_row, std::min<int64_t>(left - TILE_ROWS, TILE_ROWS),
+                                panel + panel_row + i / TILE_ROWS * share, share);
+                panel_tile<TILE_ROWS>(from, a.row, a.inner, panel, out, c_row, width, depth, accumulate);
+                i += TILE_ROWS;
+            } else if (left >= 4) {
+                panel_tile<4>(from, a.row, a.inner, panel, out, c_row, width, depth, accumulate);
+                i += 4;
+            } else {
+                panel_tile<1>(from, a.row, a.inner, panel, out, c_row, width, depth, accumulate);
+                i += 1;
+            }
+        }
     }
 }
 
 static void multiply_floats(const float *a, int64_t a_row, int64_t a_inner, const float *panels, int64_t packed_inner,
                             float *c, int64_t c_row, int64_t rows, int64_t columns, int64_t inner, bool accumulate) {
-    bool turns = a_inner != 1;
-    float *turned = turns ? scratch<0>((rows / TILE_ROWS + 1) * turned_floats(DEPTH)) : nullptr;
-    for (int64_t k0 = 0; k0 < inner; k0 += DEPTH) {
-        int64_t depth = std::min(DEPTH, inner - k0);
-        bool adds = accumulate || k0;
-        if (turns) turn_left(a + k0 * a_inner, a_inner, rows, depth, turned);
-        for (int64_t j = 0; j < columns; j += PANEL) {
-            const float *panel = panels + j * packed_inner + k0 * PANEL;
-            int64_t width = columns - j;
-            for (int64_t i = 0; i < rows;) {
-                int64_t left = rows - i;
-                const float *in_tile = turned + i / TILE_ROWS * turned_floats(depth) + i % TILE_ROWS;
-                const float *from = turns ? in_tile : a + i * a_row + k0;
-                int64_t row = turns ? 1 : a_row, step = turns ? TILE_ROWS : 1;
-                float *out = c + i * c_row + j;
-                if (left >= TILE_ROWS) {
-                    panel_tile<TILE_ROWS>(from, row, step, panel, out, c_row, width, depth, adds);
-                    i += TILE_ROWS;
-                } else if (left >= 4) {
-                    panel_tile<4>(from, row, step, panel, out, c_row, width, depth, adds);
-                    i += 4;
-                } else {
-                    panel_tile<1>(from, row, step, panel, out, c_row, width, depth, adds);
-                    i += 1;
-                }
-            }
+    bool far = columns * std::max(rows, inner) > FAR;
+    for (int64_t i = 0; i < rows; i += BLOCK_ROWS)
+        for (int64_t k = 0; k < inner; k += DEPTH) {
+            int64_t depth = std::min(DEPTH, inner - k), count = std::min(BLOCK_ROWS, rows - i);
+            const float *from = a + i * a_row + k * a_inner;
+            LeftBlock block{from, a_row, 1, TILE_ROWS * a_row};
+            if (a_inner != 1) block = turn_left(from, a_inner, count, depth);
+            multiply_block(block, panels + k * PANEL, packed_inner * PANEL, c + i * c_row, c_row, count, columns, depth,
+                           accumulate || k, far);
         }
-    }
 }
 
 #if HAS_AMX
