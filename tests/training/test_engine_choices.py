@@ -41,13 +41,24 @@ def choose(config, **more):
         ({"recipe": "walkthrough"}, True),
         ({"recipe": "walkthrough", "dropout": 0.1}, False),
         ({"dropout": 0.1}, True),
-        ({"embedding_dim": 384, "num_layers": 6, "dropout": 0.2}, True),
+        ({"embedding_dim": 384, "num_layers": 6, "dropout": 0.2, "block_size": 256}, True),
+        ({"embedding_dim": 128}, True),
+        ({"embedding_dim": 512}, False),
+        ({"embedding_dim": 512, "block_size": 256}, True),
+        ({"embedding_dim": 512, "compile": True}, True),
         ({"embedding_dim": 1536, "num_layers": 12}, False),
     ],
     ids=str,
 )
 def test_auto_compiles_where_it_pays(settings, expected):
     assert choose(config_with(**settings))[0] is expected
+
+
+def test_many_parameters_for_few_tokens_are_left_to_torch_in_fp32_and_one_line_says_so(monkeypatch):
+    compiled, reason = choose(config_with(embedding_dim=512))
+    assert not compiled and "256 tokens" in reason and "parameters" in reason
+    monkeypatch.setattr(engine, "why_no_bf16", lambda: None)
+    assert choose(config_with(embedding_dim=512, precision="bf16"))[0]
 
 
 def test_bf16_is_compiled_where_the_processor_has_its_products(monkeypatch):
