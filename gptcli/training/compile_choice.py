@@ -34,7 +34,8 @@ def choose_compile(config, device, vocabulary_size, members=1):
     has_seeds = config.recipe.name != "walkthrough"
     obstacle = why_not_natively(config.model, vocabulary_size, precision, device, has_seeds)
     if obstacle is None:
-        return _torch_is_faster(config, vocabulary_size, precision) or _kernels()
+        slower = _why_slower(config, vocabulary_size, precision)
+        return (False, f"steps are not compiled: {slower}") if slower else _kernels()
     if setting == "auto" and (device.type != "cuda" or steps < _STEPS_THAT_PAY_TORCH):
         # On a CPU torch.compile was no faster than plain autograd at any size that was measured.
         why = "too few steps to pay for torch.compile" if device.type == "cuda" else f"not by our kernels: {obstacle}"
@@ -42,13 +43,15 @@ def choose_compile(config, device, vocabulary_size, members=1):
     return _torch_compile(obstacle)
 
 
-def _torch_is_faster(config, vocabulary_size, precision):
+def _why_slower(config, vocabulary_size, precision):
+    """Returns in words why auto prefers torch to kernels that would serve, or None."""
+    if config.trainer.compile != "auto" or precision != "fp32":
+        return None
     parameters = parameter_count(config.model, vocabulary_size)
     tokens = config.trainer.batch_size * config.model.block_size
-    few = parameters > _PARAMETERS_PER_TOKEN_THAT_SUIT_TORCH * tokens
-    if config.trainer.compile != "auto" or precision != "fp32" or not few:
+    if parameters <= _PARAMETERS_PER_TOKEN_THAT_SUIT_TORCH * tokens:
         return None
-    return False, f"steps are not compiled: torch is faster at {tokens:,} tokens a step for {parameters:,} parameters"
+    return f"torch is faster at {tokens:,} tokens a step for {parameters:,} parameters"
 
 
 def _kernels():
